@@ -1,0 +1,1 @@
+"""Top floor: walks one case from question to report, and again."""

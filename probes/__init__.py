@@ -1,0 +1,1 @@
+"""Ground floor: measure, never judge."""

@@ -1,0 +1,1 @@
+"""What is measured and said: evidence records, answers, devices, configuration, errors, words. Imports nothing of ours."""

@@ -1,0 +1,1 @@
+"""Second floor: tell what was measured and judged."""

@@ -1,0 +1,1 @@
+"""First floor: judge; never measure, draw or ask."""
