@@ -15,8 +15,22 @@ if TYPE_CHECKING:
     from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
 
 Feature = Literal[
-    "identity", "version", "model", "window", "slots", "trained-window", "tokenize", "chat", "completion", "cached-count", "server-times",
-    "cache-off", "configuration", "memory", "logprobs", "streaming",
+    "identity",
+    "version",
+    "model",
+    "window",
+    "slots",
+    "trained-window",
+    "tokenize",
+    "chat",
+    "completion",
+    "cached-count",
+    "server-times",
+    "cache-off",
+    "configuration",
+    "memory",
+    "logprobs",
+    "streaming",
 ]
 
 
@@ -88,14 +102,17 @@ class Backend(ABC):
 
     def tokenize(self, text: str) -> Sequence[int]:
         """Give the token ids of raw text, without special tokens. NotOfferedError where the server has no such endpoint."""
+        del text
         raise NotOfferedError(f"{self.name} has no tokenizer endpoint; give --tokenizer")
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Give the text of token ids."""
+        del tokens
         raise NotOfferedError(f"{self.name} has no detokenizer endpoint")
 
     def count_chat_tokens(self, messages: Sequence[dict[str, str]]) -> int:
         """Count a chat's prompt tokens, template included, without running it."""
+        del messages
         raise NotOfferedError(f"{self.name} cannot count a chat without running it")
 
     @abstractmethod

@@ -98,11 +98,11 @@ class SampledPeaks(Payload):
     samples: int = Field(ge=0)
     seconds: float = Field(ge=0)
     hz: float = Field(ge=0)
-    devices_peak_bytes: dict[str, int] = {}
-    devices_min_free_bytes: dict[str, int] = {}
-    shared_peak_bytes: dict[str, int] = {}
-    utilization_mean: dict[str, float] = {}
-    power_mean_watts: dict[str, float] = {}
+    devices_peak_bytes: dict[str, int] = Field(default_factory=dict)
+    devices_min_free_bytes: dict[str, int] = Field(default_factory=dict)
+    shared_peak_bytes: dict[str, int] = Field(default_factory=dict)
+    utilization_mean: dict[str, float] = Field(default_factory=dict)
+    power_mean_watts: dict[str, float] = Field(default_factory=dict)
     host_min_available_bytes: int | None = Field(default=None, ge=0)
     swap_peak_bytes: int | None = Field(default=None, ge=0)
     swapped_in_bytes: int | None = Field(default=None, ge=0)

@@ -114,7 +114,12 @@ class Evidence(Record):
 def found(payload: Payload, *, source: Source, run: int = 1, origin: str = "", at: datetime | None = None) -> Evidence:
     """Make evidence of something that was found."""
     return Evidence(
-        kind=payload.kind, run=run, source=source, origin=origin, data=payload.model_dump(mode="json"), at=at or utc_now()
+        kind=payload.kind,
+        run=run,
+        source=source,
+        origin=origin,
+        data=payload.model_dump(mode="json"),
+        at=at or utc_now(),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ ErrorKind = Literal[
     "not-supported",
     "server-error",
 ]
-ERROR_KINDS: tuple[str, ...] = ErrorKind.__args__
+ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
 
 Outcome = Literal["passed", "failed", "refused", "died", "timeout"]
 
@@ -46,15 +46,21 @@ class Completion(Payload):
     kind: ClassVar[str] = "completion"
     purpose: str = Field(default="", description="which probe asked")
     sent_tokens: int | None = Field(default=None, ge=0, description="prompt tokens as counted before sending")
-    prompt_tokens: int | None = Field(default=None, ge=0, description="whole prompt as the server counted, cached part included")
+    prompt_tokens: int | None = Field(
+        default=None, ge=0, description="whole prompt as the server counted, cached part included"
+    )
     cached_tokens: int | None = Field(default=None, ge=0)
-    processed_tokens: int | None = Field(default=None, ge=0, description="really evaluated: prompt without the cached part")
+    processed_tokens: int | None = Field(
+        default=None, ge=0, description="really evaluated: prompt without the cached part"
+    )
     generated_tokens: int | None = Field(default=None, ge=0)
     truncated: bool | None = None
     finish: str | None = Field(default=None, description="stop, length, eos, word, limit, tool_calls, … as given")
     server_prompt_s: float | None = Field(default=None, ge=0)
     server_generation_s: float | None = Field(default=None, ge=0)
-    client_first_token_s: float | None = Field(default=None, ge=0, description="from sending to the first token, empty chunks ignored")
+    client_first_token_s: float | None = Field(
+        default=None, ge=0, description="from sending to the first token, empty chunks ignored"
+    )
     client_total_s: float | None = Field(default=None, ge=0)
     drafted_tokens: int | None = Field(default=None, ge=0)
     accepted_tokens: int | None = Field(default=None, ge=0)
@@ -91,7 +97,9 @@ class TruncationReading(Payload):
     processed: int | None = Field(default=None, ge=0)
     window: int | None = Field(default=None, ge=0)
     would_cost_tokens: int | None = Field(default=None, ge=0)
-    rule: str | None = Field(default=None, description="half-window, default-window, tail-cut, head-cut, … where it fits a known rule")
+    rule: str | None = Field(
+        default=None, description="half-window, default-window, tail-cut, head-cut, … where it fits a known rule"
+    )
     message: Text = ""
 
 
@@ -102,7 +110,9 @@ class CacheReuse(Payload):
     prefix_tokens: int = Field(ge=0)
     cached_on_repeat: int | None = Field(default=None, ge=0)
     cached_on_extension: int | None = Field(default=None, ge=0, description="second prompt = first + more text")
-    switched_off_works: bool | None = Field(default=None, description="whether a request can be sent that uses no cache")
+    switched_off_works: bool | None = Field(
+        default=None, description="whether a request can be sent that uses no cache"
+    )
     how: Text = ""
 
 

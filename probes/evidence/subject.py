@@ -15,7 +15,9 @@ class BackendIdentity(Payload):
     """Which server answers."""
 
     kind: ClassVar[str] = "backend"
-    name: str = Field(description="llama.cpp, ik_llama.cpp, ollama, lm-studio, mlx_lm, vllm, sglang, koboldcpp, tabbyapi, …")
+    name: str = Field(
+        description="llama.cpp, ik_llama.cpp, ollama, lm-studio, mlx_lm, vllm, sglang, koboldcpp, tabbyapi, …"
+    )
     version: Text | None = None
     build: Text | None = None
     url: Text | None = None
@@ -48,7 +50,9 @@ class WindowReading(Payload):
     trained: Tokens | None = Field(default=None, ge=0)
     per_slot: Tokens | None = Field(default=None, ge=0)
     slots: int | None = Field(default=None, ge=0)
-    pool: Tokens | None = Field(default=None, ge=0, description="cells that all slots share, where the cache is unified")
+    pool: Tokens | None = Field(
+        default=None, ge=0, description="cells that all slots share, where the cache is unified"
+    )
     unified: bool | None = None
     in_force: Tokens | None = Field(default=None, ge=0)
     default: Tokens | None = Field(default=None, ge=0, description="what this server takes when nothing is set")
@@ -73,7 +77,7 @@ class Configuration(Payload):
     """
 
     kind: ClassVar[str] = "configuration"
-    settings: dict[str, Setting] = {}
+    settings: dict[str, Setting] = Field(default_factory=dict)
     command: tuple[str, ...] | None = Field(default=None, description="the server's command line as its process has it")
     unread: dict[str, Text] = Field(default_factory=dict, description="variable → why it could not be read")
 
