@@ -63,6 +63,12 @@ EventKind = Literal[
     "throttled",
     "hardware",  # Xid, AER, bus, ECC: code
     "spill",  # memory went to shared/host
+    "placement",  # how much of the model is on the GPU: value = share 0 to 1; size_bytes, of size total_bytes
+    "loading",  # a load begins: name
+    "reply",  # an answer's own counts as printed: tokens = prompt, count = generated, of = both together, reason = why it ended
+    "memory-use",  # device or process, size_bytes, limit_bytes
+    "graph",  # count = splits or nodes reused; key
+    "slept",  # the machine or server slept or woke: key
     "generic-error",  # an unknown dialect's error line
     "generic-warning",
 ]
@@ -114,6 +120,10 @@ class LogEvent(Payload):
     name: Text | None = None
     version: Text | None = None
     slot: int | None = None
+    task: int | None = None
+    tps_low: float | None = Field(default=None, description="lowest and highest speed among the lines folded into this event")
+    tps_high: float | None = None
+    tokens_high: int | None = Field(default=None, description="highest token count among the lines folded into this event")
 
 
 class LogSummary(Payload):
@@ -126,3 +136,6 @@ class LogSummary(Payload):
     size_bytes: int = Field(ge=0)
     verbose_load_lines: bool = Field(default=False, description="whether buffer sizes and windows are in it at all")
     incomplete: Text | None = None
+    files: tuple[Text, ...] = Field(default=(), description="the files that were read, oldest first, where a log was rotated")
+    folded: int = Field(default=0, ge=0, description="how many events were folded into others")
+    counts: dict[str, int] = Field(default_factory=dict, description="lines by event kind, folded ones included")
