@@ -50,6 +50,20 @@ STATUS_KINDS: dict[int, ErrorKind] = {
 }
 
 
+NOT_OVER_HTTP = (
+    "kv_type_k",
+    "kv_type_v",
+    "gpu_layers",
+    "tensor_split",
+    "flash_attention",
+    "batch",
+    "ubatch",
+    "rope_scaling",
+    "context_shift",
+    "kv_unified",
+)
+
+
 def type_error(status: int, body: object, after_s: float | None = None) -> RequestError:
     """Type an error answer of llama-server: its status and decoded body (an object, or text)."""
     error: Any = body.get("error", body) if isinstance(body, dict) else body
@@ -224,7 +238,8 @@ class LlamaCpp(Backend):
             predict = parameters.get("n_predict")
             if isinstance(predict, int) and not isinstance(predict, bool):
                 put("n_predict", predict, "/props n_predict")
-        unread = dict.fromkeys(("kv_type_k", "kv_type_v", "gpu_layers", "tensor_split", "flash_attention", "batch", "ubatch", "rope_scaling", "context_shift", "kv_unified"), "llama-server does not tell this over HTTP; its command line or its log does")
+        why = "llama-server does not tell this over HTTP; its command line or its log does"
+        unread = dict.fromkeys(NOT_OVER_HTTP, why)
         return Configuration(settings=settings, unread=unread)
 
     def tokenize(self, text: str) -> Sequence[int]:

@@ -1,0 +1,291 @@
+"""Starts, watches and stops a server process: no shell, its own process group, output captured with a size limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from probes.evidence.errors import InputError, InterruptedByUserError, LaunchFailedError
+from probes.evidence.request import Launch, ProcessEnded
+from probes.process import listening_ports
+
+LOG_LIMIT_BYTES = 32 * 1024 * 1024
+"""Per file; one older file is kept, so a server that prints without end costs at most twice this."""
+
+Healthy = Callable[[int], str | None]
+"""Asked again and again with the process id: the server's address once it answers, else None."""
+
+
+def split_command(text: str) -> list[str]:
+    """Split a command as a POSIX shell would, without running one. InputError where a shell would be needed."""
+    try:
+        parts = shlex.split(text, posix=os.name == "posix")
+    except ValueError as error:
+        raise InputError(f"the command cannot be split ({error}); check its quotes") from error
+    if not parts:
+        raise InputError("the command is empty; give for example --launch 'llama-server -m model.gguf -c 32768'")
+    for part in parts:
+        if part in {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"} or part.startswith(("$(", "`")):
+            raise InputError(
+                f"the command holds {part!r}, which needs a shell; give the server's own command and its arguments"
+            )
+    return parts
+
+
+class Output:
+    """Copies a child's output into a file, line buffered, and starts a new file at the limit."""
+
+    def __init__(self, stream: IO[bytes], path: Path, limit: int = LOG_LIMIT_BYTES) -> None:
+        self.path = path
+        self.limit = limit
+        self.total = 0
+        self._stream = stream
+        self._thread = threading.Thread(target=self._copy, name="server output", daemon=True)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        written = 0
+        out = self.path.open("ab")
+        try:
+            while piece := os.read(self._stream.fileno(), 65_536):
+                self.total += len(piece)
+                if written + len(piece) > self.limit:
+                    out.close()
+                    with contextlib.suppress(OSError):
+                        self.path.replace(self.path.with_name(self.path.name + ".1"))
+                    out = self.path.open("ab")
+                    written = 0
+                # a full disk must not stop the server: the pipe goes on being read
+                with contextlib.suppress(OSError):
+                    out.write(piece)
+                    out.flush()
+                written += len(piece)
+        except (OSError, ValueError):
+            pass
+        finally:
+            with contextlib.suppress(OSError):
+                out.close()
+
+    def finish(self, wait_s: float = 2.0) -> None:
+        """Wait until what was printed is in the file."""
+        self._thread.join(wait_s)
+
+
+class Server:
+    """One server that we started. Use as a context manager: it is stopped whatever happens."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log_path: Path,
+        environment: Mapping[str, str] | None = None,
+        address_space_bytes: int | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        self.command = tuple(command)
+        self.log_path = log_path
+        self.environment = dict(environment or {})
+        self.address_space_bytes = address_space_bytes
+        self.cwd = cwd
+        self.url: str | None = None
+        self.started_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: Output | None = None
+        self._created = 0.0
+
+    def __enter__(self) -> Server:  # noqa: PYI034 - tests name the class
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id. LaunchFailedError before the start."""
+        if self._process is None:
+            raise LaunchFailedError("the server was not started")
+        return self._process.pid
+
+    @property
+    def created(self) -> float:
+        """When the process was made, as the system says; with the id it is never anybody else."""
+        return self._created
+
+    def start(self) -> None:
+        """Start the process. LaunchFailedError where that is not possible at all."""
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.started_at = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                list(self.command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+                cwd=self.cwd,
+                start_new_session=os.name == "posix",
+            )
+        except FileNotFoundError as error:
+            raise LaunchFailedError(
+                f"there is no program {self.command[0]!r}; give its full path in --launch"
+            ) from error
+        except PermissionError as error:
+            raise LaunchFailedError(
+                f"{self.command[0]!r} may not be run; check that it is a program and executable"
+            ) from error
+        except OSError as error:
+            raise LaunchFailedError(f"{self.command[0]!r} could not be started ({error.strerror})") from error
+        with contextlib.suppress(psutil.Error):
+            self._created = psutil.Process(self._process.pid).create_time()
+        if self.address_space_bytes is not None:
+            limit_address_space(self._process.pid, self.address_space_bytes)
+        assert self._process.stdout is not None
+        self._output = Output(self._process.stdout, self.log_path)
+
+    def wait_healthy(
+        self, healthy: Healthy, deadline_s: float, on_wait: Callable[[float, float], None] | None = None
+    ) -> Launch:
+        """Wait until ``healthy`` gives an address, the process ends, or the deadline passes; all three are evidence."""
+        while True:
+            waited = time.monotonic() - self.started_at
+            ended = self.ended()
+            if ended is not None:
+                self._finish_output()
+                if ended.exit_code == 0 and self._left_a_daemon(healthy):
+                    return self._launch(healthy=True, why="the command went into the background")
+                return self._launch(healthy=False, ended=ended, why="the process ended before it answered")
+            url = healthy(self.pid)
+            if url is not None:
+                self.url = url
+                return self._launch(healthy=True)
+            if waited > deadline_s:
+                return self._launch(healthy=False, why=f"it did not answer within {deadline_s:.0f} s")
+            if on_wait is not None:
+                on_wait(waited, deadline_s)
+            time.sleep(0.1 if waited < 10 else 0.5)
+
+    def _left_a_daemon(self, healthy: Healthy) -> bool:
+        url = healthy(self.pid)
+        self.url = url
+        return url is not None
+
+    def _launch(self, *, healthy: bool, ended: ProcessEnded | None = None, why: str = "") -> Launch:
+        return Launch(
+            command=self.command,
+            healthy=healthy,
+            exit_code=ended.exit_code if ended else None,
+            signal=ended.signal if ended else None,
+            seconds=round(time.monotonic() - self.started_at, 3),
+            log_path=str(self.log_path),
+            why=why,
+            address_space_limit_bytes=self.address_space_bytes,
+        )
+
+    def ended(self) -> ProcessEnded | None:
+        """Say how the process ended, or None while it runs."""
+        if self._process is None:
+            return None
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code < 0:
+            name = str(-code)
+            with contextlib.suppress(ValueError):
+                name = signal.Signals(-code).name
+            return ProcessEnded(exit_code=None, signal=name)
+        return ProcessEnded(exit_code=code)
+
+    def _finish_output(self) -> None:
+        if self._output is not None:
+            self._output.finish()
+
+    def stop(self, grace_s: float = 8.0) -> float:
+        """End the process group and nothing else: SIGTERM, then SIGKILL. Gives the seconds it took."""
+        if self._process is None:
+            return 0.0
+        begun = time.monotonic()
+        if self._process.poll() is None:
+            end_group(self._process.pid, self._created, grace_s, self._process)
+        self._finish_output()
+        with contextlib.suppress(OSError, ValueError):
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+        self._process.wait()
+        return time.monotonic() - begun
+
+
+def limit_address_space(pid: int, limit_bytes: int) -> None:
+    """Limit what a process may map. LaunchFailedError where the system has no such limit (it is Linux's)."""
+    if not sys.platform.startswith("linux"):
+        raise LaunchFailedError("this system has no address-space limit for a process")
+    import resource  # noqa: PLC0415 - does not exist on Windows
+
+    try:
+        resource.prlimit(pid, resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    except ProcessLookupError:
+        return
+    except (OSError, ValueError) as error:
+        raise LaunchFailedError(f"the address space of the server could not be limited ({error})") from error
+
+
+def end_group(pid: int, created: float, grace_s: float, process: subprocess.Popen[bytes] | None = None) -> bool:
+    """End a process that we started, with its children, if it still is the one that was made then. True if it ran."""
+    try:
+        root = psutil.Process(pid)
+        if created and abs(root.create_time() - created) > 1.0:
+            return False
+        everyone = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return False
+    interrupted = False
+    for send_kill in (False, True):
+        for one in everyone:
+            with contextlib.suppress(psutil.Error):
+                if send_kill:
+                    one.kill()
+                else:
+                    one.terminate()
+        ends = time.monotonic() + (3.0 if send_kill else grace_s)
+        while time.monotonic() < ends:
+            try:
+                if process is not None:
+                    process.poll()
+                everyone = [one for one in everyone if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+                if not everyone:
+                    break
+                time.sleep(0.02)
+            except psutil.Error:
+                continue
+            except KeyboardInterrupt:
+                # a second Ctrl-C means: now
+                interrupted = True
+                break
+        if not everyone:
+            break
+    if interrupted:
+        raise InterruptedByUserError("interrupted; the server that was started has been ended")
+    return True
+
+
+def address_of(pid: int, answers: Callable[[str], bool], wanted_port: int | None = None) -> str | None:
+    """Give the loopback address on which a started process answers: the wanted port first, else any on which it listens."""
+    ports = listening_ports(pid)
+    if wanted_port is not None and wanted_port in ports:
+        ports = [wanted_port, *[port for port in ports if port != wanted_port]]
+    for port in ports[:8]:
+        url = f"http://127.0.0.1:{port}"
+        if answers(url):
+            return url
+    return None
