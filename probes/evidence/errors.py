@@ -8,7 +8,8 @@
     │   ├── CaseError              a case that cannot be opened
     │   │   ├── CaseBusyError      another process has it
     │   │   └── CaseNewerError     written by a newer version
-    │   └── RefusedSettingError    a setting that the engine would refuse
+    │   ├── RefusedSettingError    a setting that the engine would refuse
+    │   └── ImpossibleValueError   a value outside its fact's range, with its source named
     ├── CouldNotLookError          exit 3: the server could not be asked
     │   ├── UnreachableError       nothing listens, or the name does not resolve
     │   ├── WrongKeyError          401 or 403
@@ -65,6 +66,10 @@ class CaseNewerError(CaseError):
 
 class RefusedSettingError(InputError):
     """A setting that the engine would refuse."""
+
+
+class ImpossibleValueError(InputError):
+    """A value is outside what its fact can be; the source is named."""
 
 
 class CouldNotLookError(CtxDoctorError):
