@@ -1,0 +1,183 @@
+"""Facts that cannot be guessed, where they stand, and how they are asked for.
+
+A literal canary is ``ORBIT-17 = copper.``: a name drawn from 40 code words and two digits, a value drawn from 160 everyday words, both from a
+seeded generator. A non-literal canary is a sentence whose question shares no word with it, so that it cannot be found by matching words.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from probes.ladder.text import listed
+
+DEPTHS: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Where a rung's canaries stand, as shares of its length."""
+
+CODE_WORDS = listed(
+    "ORBIT|LANTERN|FALCON|GLACIER|MERIDIAN|HARVEST|COMET|TUNDRA|BEACON|CIPHER|DELTA|EMBER|FJORD|GRANITE|HORIZON|ISLAND|JUNIPER|KEYSTONE|"
+    "LAGOON|MONSOON|NEBULA|OUTPOST|PRAIRIE|QUARRY|RAPTOR|SUMMIT|TEMPEST|VOYAGER|WILLOW|ZENITH|ANCHOR|BASTION|CASCADE|DRIFT|ECLIPSE|FOUNDRY|"
+    "GEYSER|HELIX|IMPULSE|JETTY"
+)
+
+VALUES = listed(
+    "copper|silver|bronze|nickel|marble|velvet|cotton|leather|amber|coral|pearl|walnut|maple|cedar|birch|bamboo|ivory|crystal|diamond|emerald|"
+    "ruby|sapphire|granola|pepper|ginger|cinnamon|vanilla|saffron|mustard|garlic|onion|carrot|potato|tomato|cabbage|spinach|lemon|orange|apple|"
+    "banana|cherry|grape|melon|mango|peach|coconut|almond|honey|butter|cheese|sugar|coffee|chocolate|tiger|lion|zebra|camel|donkey|rabbit|"
+    "squirrel|beaver|otter|dolphin|whale|shark|salmon|turtle|lizard|snake|spider|beetle|butterfly|eagle|owl|raven|swan|goose|parrot|penguin|"
+    "ostrich|violin|piano|trumpet|guitar|drum|flute|harp|hammer|chisel|anvil|compass|candle|mirror|ladder|basket|blanket|pillow|curtain|carpet|"
+    "button|needle|ribbon|helmet|sword|arrow|shield|castle|pyramid|temple|volcano|desert|jungle|canyon|thunder|rainbow|blizzard|saturn|jupiter|"
+    "mercury|neptune|rocket|tractor|bicycle|canoe|submarine|helicopter|scooter|wagon|purple|scarlet|crimson|yellow|magenta|turquoise|indigo|"
+    "doctor|pirate|wizard|knight|dragon|giant|clown|ninja|robot|mushroom|acorn|tulip|orchid|daisy|cactus|clover|lotus|iris|jasmine|lavender"
+)
+
+Style = Literal["question", "completion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One planted fact. ``depth`` is its place in the rung it is asked at (0 to 1); ``at`` its first character in the text."""
+
+    key: str
+    value: str
+    depth: float = 0.0
+    at: int = -1
+
+    @property
+    def line(self) -> str:
+        """The fact as it stands in the text."""
+        return f"{self.key} = {self.value}."
+
+    @property
+    def completion(self) -> str:
+        """What a base model is given to go on with."""
+        return f"{self.key} ="
+
+    def moved(self, depth: float, at: int) -> Canary:
+        """The same fact at a place."""
+        return replace(self, depth=depth, at=at)
+
+
+def draw(seed: int) -> Iterator[Canary]:
+    """Give the endless facts of a seed: no key twice, and names come back with other numbers, so that keys have near-duplicates.
+
+    Every code word is used with several numbers (17 and 71, 17 and 18), which makes one canary the distractor of another: to answer, a model must
+    read the whole key. A value is drawn again only after all others.
+    """
+    rng = random.Random(f"canaries {seed}")
+    words = rng.sample(CODE_WORDS, len(CODE_WORDS))
+    values: list[str] = []
+    seen: set[str] = set()
+    turn = 0
+    previous: dict[str, int] = {}
+    while True:
+        word = words[turn % len(words)]
+        turn += 1
+        number = rng.randrange(10, 100)
+        if word in previous and rng.random() < 0.5:  # a twin: digits swapped, or the next number
+            old = previous[word]
+            number = (old % 10) * 10 + old // 10 if old % 10 and old % 11 else old + 1
+        number = number if 10 <= number < 100 else 10
+        while f"{word}-{number}" in seen:
+            # Where the two-digit names are nearly used up, go on with three digits.
+            number = rng.randrange(100, 100 + turn) if turn > len(words) * 80 else rng.randrange(10, 100)
+        previous[word] = number % 100 if number >= 100 else number
+        seen.add(f"{word}-{number}")
+        if not values:
+            values = rng.sample(VALUES, len(VALUES))
+        yield Canary(f"{word}-{number}", values.pop())
+
+
+# --- asking --------------------------------------------------------------------------------------------------------------------------------
+
+INSTRUCTION = "The text above states facts of the form NAME-NUMBER = word. Answer from that text only."
+
+
+def completion_tail(canary: Canary) -> str:
+    """Give the end of a prompt for a base model: it goes on with the value."""
+    return f"\n\n{canary.completion}"
+
+
+def question_tail(canaries: Sequence[Canary]) -> str:
+    """Give the end of a chat message that asks for one or several canaries in one request, a line each."""
+    if len(canaries) == 1:
+        return f"\n\n{INSTRUCTION}\nWhich word belongs to {canaries[0].key}? Answer with that one word."
+    keys = ", ".join(c.key for c in canaries)
+    return (
+        f"\n\n{INSTRUCTION}\nWhich words belong to these names: {keys}?\n"
+        "Answer with one line for each name, in this order and in this form, and nothing else:\nNAME-NUMBER = word"
+    )
+
+
+def answer_tokens(canaries: int, style: Style) -> int:
+    """Give an output budget that holds the answer, and not much more. Reasoning models need room of their own on top."""
+    return 8 if style == "completion" else 24 + 16 * canaries
+
+
+# --- non-literal ---------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NonLiteral:
+    """A fact and a question about it that share no word; the answer is the person's name."""
+
+    fact: str
+    question: str
+    completion: str
+    name: str
+    depth: float = 0.0
+    at: int = -1
+
+    def moved(self, depth: float, at: int) -> NonLiteral:
+        """The same fact at a place."""
+        return replace(self, depth=depth, at=at)
+
+    @property
+    def line(self) -> str:
+        """The fact as it stands in the text."""
+        return self.fact
+
+
+NAMES = listed(
+    "Yuki|Calvin|Megan|Stuart|Katie|Veronica|Mandy|Diana|Oskar|Priya|Tomas|Ingrid|Farid|Lucia|Henrik|Amara|Bogdan|Chiara|Dmitri|Esther|"
+    "Felipe|Greta|Hamid|Ilse"
+)
+
+NON_LITERAL: tuple[tuple[str, str, str], ...] = (
+    # fact ({name} in it), question, completion up to the name
+    ("{name} lives next to the Eiffel Tower.", "Who has a home in Paris?", "The one whose home is in Paris is called"),
+    ("{name} keeps a greyhound at home.", "Which person owns a dog?", "The person who owns a dog is called"),
+    ("{name} has never eaten meat or fish.", "Who is a vegetarian?", "The vegetarian is called"),
+    ("{name} repairs violins for a living.", "Who works with musical instruments?", "The person who works with musical instruments is called"),
+    ("{name} was born on an island near Athens.", "Who comes from Greece?", "The person who comes from Greece is called"),
+    ("{name} spends every winter teaching skiing.", "Who gives sports lessons?", "The person who gives sports lessons is called"),
+    ("{name} cannot sleep on aeroplanes.", "Who stays awake during flights?", "The person who stays awake during flights is called"),
+    ("{name} photographs the pyramids each year.", "Who travels to Egypt?", "The person who travels to Egypt is called"),
+    ("{name} delivers babies at the clinic.", "Who is a midwife?", "The midwife is called"),
+    ("{name} lost a leg in the war.", "Who is a disabled veteran?", "The disabled veteran is called"),
+    ("{name} sold the family vineyard.", "Who used to grow grapes?", "The person who used to grow grapes is called"),
+    ("{name} lives within sight of the Kremlin.", "Who has a home in Russia?", "The one whose home is in Russia is called"),
+    ("{name} cannot drink milk without falling ill.", "Who does not tolerate lactose?", "The person who does not tolerate lactose is called"),
+    ("{name} translates novels from Tokyo.", "Who understands Japanese?", "The person who understands Japanese is called"),
+    ("{name} has a twin and two younger sisters.", "Who is one of four children?", "The child with three siblings is called"),
+    ("{name} flies jets for the navy.", "Who is a military pilot?", "The military pilot is called"),
+    ("{name} grows tulips outside Amsterdam.", "Who farms flowers in Holland?", "The person who farms flowers in Holland is called"),
+    ("{name} always carries an inhaler.", "Who suffers from asthma?", "The person who suffers from asthma is called"),
+)  # fmt: skip
+
+
+def draw_non_literal(seed: int, count: int) -> tuple[NonLiteral, ...]:
+    """Give ``count`` (at most 18) facts with names drawn by the seed, no name and no fact twice."""
+    rng = random.Random(f"non-literal {seed}")
+    names = rng.sample(NAMES, min(count, len(NON_LITERAL)))
+    rows = rng.sample(NON_LITERAL, len(names))
+    return tuple(NonLiteral(fact.format(name=name), question, end, name) for name, (fact, question, end) in zip(names, rows, strict=True))
+
+
+def non_literal_tail(item: NonLiteral, style: Style) -> str:
+    """Give the end of a prompt that asks for one non-literal fact."""
+    if style == "completion":
+        return f"\n\n{item.completion}"
+    return f"\n\nAnswer from the text above only, with one first name.\n{item.question}"

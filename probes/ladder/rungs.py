@@ -1,0 +1,230 @@
+"""Which lengths are tried, and the nested text of a ladder: each rung's text is the beginning of the next one's.
+
+A rung has its nine canaries at 10 % … 90 % of its *own* length; those of other rungs stand there as distractors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from probes.evidence.errors import InputError
+from probes.ladder.canaries import DEPTHS, Canary, NonLiteral, draw, draw_non_literal
+from probes.ladder.text import Counter, Unit, cut_to_tokens, generated, weigh
+
+WANTED_RUNGS: tuple[int, ...] = (8192, 32768, 65536, 73728, 98304, 129024)
+"""8K, 32K, 64K, 72K, 96K and 126K tokens."""
+SMALLEST_RUNG = 256
+"""Below this a text is mostly canaries."""
+SAMPLE = 6000
+"""Length of the first look at a text's density."""
+DRIFT = 0.01
+"""How far the places of facts may slip before the text is written again."""
+MOST_TURNS = 4
+NEAR = 0.03
+"""A wanted rung this close below the target makes room for the target itself."""
+
+
+def ladder_rungs(
+    window: int, output_tokens: int, target: int | None = None, wanted: Sequence[int] = WANTED_RUNGS
+) -> tuple[int, ...]:
+    """Give the prompt lengths to try, in tokens, rising.
+
+    ``window`` is what one request may use, prompt and answer together; ``target`` the window that the user wants, answer included. Wanted rungs
+    that do not leave room for the answer are dropped; if fewer than four remain, all are scaled so that the highest fills what there is. With
+    a target the ladder ends exactly there (or at the window, if that is smaller). InputError if the window leaves no room for a rung.
+    """
+    top = min(window, target if target is not None else window) - output_tokens
+    if top < SMALLEST_RUNG:
+        raise InputError(
+            f"a window of {min(window, target or window)} tokens with {output_tokens} for the answer leaves no room for a prompt of "
+            f"{SMALLEST_RUNG}: lower --output-tokens or raise the target"
+        )
+    rungs = [r for r in sorted(set(wanted)) if r <= top]
+    if len(rungs) < min(4, len(set(wanted))):
+        highest = max(wanted)
+        rungs = [max(SMALLEST_RUNG, r * top // highest) for r in sorted(set(wanted))]
+    elif target is not None and rungs[-1] < top:
+        rungs = [*(r for r in rungs if r < top * (1 - NEAR)), top]
+    return tuple(sorted(set(rungs)))
+
+
+def parse_length(text: str) -> int:
+    """Read a length in tokens: 8192, 8k, 128K (times 1024), 1M. InputError if it is none, or not between 1 and 100 million."""
+    match = re.fullmatch(r"\s*(\d{1,9})\s*([kKmM]?)\s*", text)
+    value = int(match[1]) * {"": 1, "k": 1024, "m": 1 << 20}[match[2].lower()] if match else 0
+    if not 1 <= value <= 100_000_000:
+        raise InputError(f"{text.strip()[:40]!r} is not a length in tokens: write 8192, 8k or 128K")
+    return value
+
+
+def parse_ladder(text: str) -> tuple[int, ...] | None:
+    """Read ``--ladder``: lengths with commas between, given back rising and once each; None for ``auto``. InputError says which one is wrong."""
+    if text.strip().lower() == "auto":
+        return None
+    rungs = sorted({parse_length(part) for part in text.split(",") if part.strip()})
+    if not rungs:
+        raise InputError("--ladder holds no length: write 8192,32k,64k or auto")
+    if len(rungs) > 64:
+        raise InputError("--ladder holds more than 64 lengths: name fewer")
+    if rungs[0] < SMALLEST_RUNG:
+        raise InputError(f"--ladder starts at {rungs[0]} tokens: the shortest rung that can hold its canaries is {SMALLEST_RUNG}")
+    return tuple(rungs)
+
+
+@dataclass(frozen=True, slots=True)
+class RungText:
+    """One rung's text, without the question that comes after it."""
+
+    rung: int
+    """The prompt's planned length in tokens, room for the question included."""
+    text: str
+    tokens: int
+    """Tokens of ``text`` as counted."""
+    canaries: tuple[Canary, ...]
+    """To be asked, at their true depths in this text."""
+    distractors: tuple[Canary, ...]
+    """Facts of other rungs that stand in this text."""
+    non_literal: tuple[NonLiteral, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """Sixteen hex digits of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The nested texts of all rungs, rising."""
+
+    rungs: tuple[RungText, ...]
+    seed: int
+    tokenizer: str
+    calls: int
+    """How often the tokenizer was asked."""
+
+    def at(self, rung: int) -> RungText:
+        """Give the text of a rung. KeyError if it was not planned."""
+        for text in self.rungs:
+            if text.rung == rung:
+                return text
+        raise KeyError(rung)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A place where a fact is to be planted, in tokens from the start, and for which rung."""
+
+    tokens: float
+    rung: int
+    depth: float
+    literal: bool = True
+
+
+def build_ladder(
+    rungs: Sequence[int],
+    counter: Counter,
+    *,
+    seed: int = 0,
+    reserve: int = 64,
+    depths: Sequence[float] = DEPTHS,
+    base_depths: Sequence[float] | None = None,
+    non_literal: int = 0,
+    filler: Callable[[], Iterator[Unit]] | None = None,
+    start: str = "",
+) -> Ladder:
+    """Write the text of a ladder.
+
+    ``reserve`` tokens of each rung are left for what comes after the text (question, chat template). ``base_depths`` replaces the depths of the
+    shortest rung, so that a base of 27 or more canaries can be asked there. ``non_literal`` facts (at most 18) are planted in every rung's own
+    length. ``filler`` gives a fresh stream of units (default: generated from the seed); ``start`` stands at the very beginning.
+    With ids and back the cut is exact; with counts alone it is within 0.1 % of 128K tokens, for at most four calls to the tokenizer.
+    InputError if a rung is shorter than its reserve allows.
+    """
+    lengths = sorted(set(rungs))
+    bodies = [r - reserve for r in lengths]
+    if not bodies or bodies[0] < SMALLEST_RUNG // 2:
+        raise InputError(f"the shortest rung leaves {bodies[0] if bodies else 0} tokens for its text: use longer rungs or a shorter question")
+    stream = filler or (lambda: generated(seed))
+    before = counter.calls
+    spots = _spots(bodies, depths, base_depths, non_literal)
+    facts, hidden = draw(seed), iter(draw_non_literal(seed, non_literal) * len(bodies))
+    planted: list[Canary | NonLiteral] = [next(facts) if s.literal else next(hidden) for s in spots]
+    # A first look at a short piece tells how dense this text is for this tokenizer; then the whole is written a little too long.
+    sample, _ = _write(stream(), (), (), min(bodies[-1], SAMPLE), "")
+    sample_tokens, _ids = counter.ids(sample)
+    scale = max(sample_tokens, 1) / max(weigh(sample), 1.0)
+    for _turn in range(MOST_TURNS):
+        margin = bodies[-1] * 1.03 + 40
+        text, places = _write(stream(), spots, planted, margin, start, scale)
+        known, ids = counter.ids(text)
+        drift = known / margin
+        # Facts stand where the text was thought to be; a ladder whose places slipped is written again, a single rung only if it is too short.
+        if known >= bodies[-1] and (abs(drift - 1) <= DRIFT or len(bodies) == 1):
+            break
+        scale *= drift
+    if known < bodies[-1]:
+        raise InputError("the tokenizer counts the same text differently each time: give another one with --tokenizer")
+    out = []
+    for rung, body in zip(lengths, bodies, strict=True):
+        cut, tokens = cut_to_tokens(text, body, counter, known=known, ids=ids)
+        out.append(_rung_text(rung, text[:cut], tokens, spots, planted, places))
+    return Ladder(tuple(out), seed, counter.name, counter.calls - before)
+
+
+def _spots(bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int) -> list[_Spot]:
+    """Plan where facts stand, from the front of the text to its end."""
+    spots: list[_Spot] = []
+    for number, body in enumerate(bodies):
+        spots += [_Spot(body * d, body, d) for d in (base if base is not None and number == 0 else depths)]
+        hidden = [(n + 0.5) / non_literal for n in range(non_literal)]
+        spots += [_Spot(body * d, body, d, literal=False) for d in hidden]
+    return sorted(spots, key=lambda s: s.tokens)
+
+
+def _write(
+    stream: Iterator[Unit], spots: Sequence[_Spot], planted: Sequence[Canary | NonLiteral], want: float, start: str, scale: float = 1.0
+) -> tuple[str, list[int]]:
+    """Write filler with its facts until it weighs ``want`` tokens: the text, and the first character of each fact that stands in it."""
+    parts = [start] if start else []
+    tokens = weigh(start) * scale
+    size = len(start)
+    places: list[int] = []
+    while tokens < want:
+        while len(places) < len(spots) and spots[len(places)].tokens <= tokens:
+            end = parts[-1][-2:] if parts else "\n"
+            lead = "" if end.endswith("\n") else "\n"
+            line = f"{lead}{planted[len(places)].line}\n"
+            places.append(size + len(lead))
+            parts.append(line)
+            size += len(line)
+            tokens += weigh(line) * scale
+        unit = next(stream).text
+        parts.append(unit)
+        size += len(unit)
+        tokens += weigh(unit) * scale
+    return "".join(parts), places
+
+
+def _rung_text(
+    rung: int, text: str, tokens: int, spots: Sequence[_Spot], planted: Sequence[Canary | NonLiteral], places: Sequence[int]
+) -> RungText:
+    """Sort the facts that stand whole in a rung's text into its own and those of others."""
+    own: list[Canary] = []
+    others: list[Canary] = []
+    hidden: list[NonLiteral] = []
+    mine = min((s.rung for s in spots), key=lambda body: abs(body - tokens))
+    for spot, fact, at in zip(spots, planted, places, strict=False):
+        if at + len(fact.line) >= len(text):
+            continue
+        placed = fact.moved(round(at / len(text), 4), at)
+        if isinstance(placed, NonLiteral):
+            if spot.rung == mine:
+                hidden.append(placed)
+        elif spot.rung == mine:
+            own.append(placed)
+        else:
+            others.append(placed)
+    return RungText(rung, text, tokens, tuple(own), tuple(others), tuple(hidden))
