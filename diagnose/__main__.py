@@ -1,13 +1,14 @@
-"""``python -m ctxdoctor``."""
+"""``python -m ctxdoctor``, and ``python -m diagnose`` in a checkout."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 if __name__ == "__main__":
-    here = Path(__file__).resolve().parent
-    sys.path.insert(0, str(here if (here / "diagnose").is_dir() else here.parent))
+    if __package__ == "ctxdoctor":
+        from ctxdoctor import own_floors_first
+
+        own_floors_first()
     from diagnose.cli import run
 
     sys.exit(run(sys.argv[1:]))
