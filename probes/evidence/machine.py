@@ -18,9 +18,15 @@ class DeviceProcess(Record):
     name: Text | None = None
     used_bytes: int | None = Field(default=None, ge=0)
     is_server: bool | None = Field(default=None, description="whether it is the server under test, or a child of it")
-    server_kind: Text | None = Field(default=None, description="which inference server it looks like: llama.cpp, ollama, vllm, …")
-    previous_instance: bool | None = Field(default=None, description="the same server program, but not the one under test")
-    shared_bytes: int | None = Field(default=None, ge=0, description="system memory that the device uses for it: GTT, WDDM shared")
+    server_kind: Text | None = Field(
+        default=None, description="which inference server it looks like: llama.cpp, ollama, vllm, …"
+    )
+    previous_instance: bool | None = Field(
+        default=None, description="the same server program, but not the one under test"
+    )
+    shared_bytes: int | None = Field(
+        default=None, ge=0, description="system memory that the device uses for it: GTT, WDDM shared"
+    )
     rss_bytes: int | None = Field(default=None, ge=0, description="host memory of the process")
     cpu_percent: float | None = Field(default=None, ge=0, description="100 is one whole core")
 
@@ -36,7 +42,9 @@ class Device(Record):
     free_bytes: int | None = Field(default=None, ge=0)
     used_bytes: int | None = Field(default=None, ge=0)
     reserved_bytes: int | None = Field(default=None, ge=0, description="held by the driver itself")
-    shared_used_bytes: int | None = Field(default=None, ge=0, description="system memory in use by this device: GTT, WDDM shared")
+    shared_used_bytes: int | None = Field(
+        default=None, ge=0, description="system memory in use by this device: GTT, WDDM shared"
+    )
     shared_total_bytes: int | None = Field(default=None, ge=0)
     driver: Text | None = None
     driver_model: Text | None = None
@@ -52,8 +60,12 @@ class Device(Record):
     temperature_c: float | None = None
     throttle: tuple[str, ...] | None = None
     processes: tuple[DeviceProcess, ...] | None = Field(default=None, description="None: could not be told; see notes")
-    working_set_limit_bytes: int | None = Field(default=None, ge=0, description="what one process may use of unified memory (Apple)")
-    cuda_index: int | None = Field(default=None, ge=0, description="index that the server sees it under, where that is certain")
+    working_set_limit_bytes: int | None = Field(
+        default=None, ge=0, description="what one process may use of unified memory (Apple)"
+    )
+    cuda_index: int | None = Field(
+        default=None, ge=0, description="index that the server sees it under, where that is certain"
+    )
     power_limit_watts: float | None = Field(default=None, ge=0)
     notes: tuple[Text, ...] = ()
 
@@ -78,7 +90,9 @@ class DeviceReadings(Payload):
     sources: tuple[str, ...] = Field(default=(), description="which interfaces were asked: nvml, sysfs, …")
     absent: dict[str, Text] = Field(default_factory=dict, description="interface → why it had nothing to say")
     links: tuple[DeviceLink, ...] = ()
-    visibility: dict[str, Text] = Field(default_factory=dict, description="variables of the server's environment that hide or reorder devices")
+    visibility: dict[str, Text] = Field(
+        default_factory=dict, description="variables of the server's environment that hide or reorder devices"
+    )
     notes: tuple[Text, ...] = ()
 
 
@@ -98,20 +112,30 @@ class HostReading(Payload):
     oom_kills: int | None = Field(default=None, ge=0)
     virtualised: Text | None = Field(default=None, description="WSL2, container, … where it is seen")
     load_1min: float | None = Field(default=None, ge=0)
-    busy_processes: tuple[DeviceProcess, ...] = Field(default=(), description="what else takes much of the CPU or the memory")
+    busy_processes: tuple[DeviceProcess, ...] = Field(
+        default=(), description="what else takes much of the CPU or the memory"
+    )
     other_servers: tuple[DeviceProcess, ...] = Field(default=(), description="other inference servers on this machine")
     cgroup_version: int | None = Field(default=None, description="1 or 2; None where there is no memory group")
     cgroup_swap_limit_bytes: int | None = Field(default=None, ge=0)
-    oom_events: int | None = Field(default=None, ge=0, description="times that the group's limit was hit and nothing could be reclaimed")
+    oom_events: int | None = Field(
+        default=None, ge=0, description="times that the group's limit was hit and nothing could be reclaimed"
+    )
     pressure_some_percent: float | None = Field(default=None, ge=0, le=100, description="PSI memory, some, over 10 s")
     pressure_full_percent: float | None = Field(default=None, ge=0, le=100, description="PSI memory, full, over 10 s")
-    pressure_level: Literal["normal", "warning", "critical"] | None = Field(default=None, description="macOS's own word")
+    pressure_level: Literal["normal", "warning", "critical"] | None = Field(
+        default=None, description="macOS's own word"
+    )
     free_percent: float | None = Field(default=None, ge=0, le=100, description="macOS: system-wide free percentage")
     wired_bytes: int | None = Field(default=None, ge=0, description="memory that cannot be paged out (macOS)")
     compressed_bytes: int | None = Field(default=None, ge=0, description="memory held by the compressor (macOS)")
     locked_bytes: int | None = Field(default=None, ge=0, description="memory locked by processes (Linux)")
-    address_space_limit_bytes: int | None = Field(default=None, ge=0, description="of the server's process; None: unlimited or not told")
-    locked_limit_bytes: int | None = Field(default=None, ge=0, description="how much the server may lock; None: unlimited or not told")
+    address_space_limit_bytes: int | None = Field(
+        default=None, ge=0, description="of the server's process; None: unlimited or not told"
+    )
+    locked_limit_bytes: int | None = Field(
+        default=None, ge=0, description="how much the server may lock; None: unlimited or not told"
+    )
     major_faults: int | None = Field(default=None, ge=0, description="of the whole machine since boot")
     notes: tuple[Text, ...] = ()
 
@@ -145,26 +169,40 @@ class SampledPeaks(Payload):
     swap_peak_bytes: int | None = Field(default=None, ge=0)
     swapped_in_bytes: int | None = Field(default=None, ge=0)
     swapped_out_bytes: int | None = Field(default=None, ge=0)
-    memory_pressure_some: float | None = Field(default=None, ge=0, description="percent of the time in which some task waited for memory")
+    memory_pressure_some: float | None = Field(
+        default=None, ge=0, description="percent of the time in which some task waited for memory"
+    )
     server_before: ServerMemory | None = None
     server_peak: ServerMemory | None = None
     server_after: ServerMemory | None = None
     major_faults: int | None = Field(default=None, ge=0, description="of the server during this phase")
     asked_hz: float | None = Field(default=None, ge=0, description="the sample rate that was asked for")
-    cost_core_share: float | None = Field(default=None, ge=0, description="CPU time of sampling, as a share of one core")
+    cost_core_share: float | None = Field(
+        default=None, ge=0, description="CPU time of sampling, as a share of one core"
+    )
     devices_before_bytes: dict[str, int] = Field(default_factory=dict, description="in use when the phase began")
     shared_before_bytes: dict[str, int] = Field(default_factory=dict)
-    server_devices_peak_bytes: dict[str, int] = Field(default_factory=dict, description="the server's own, where the driver tells it by process")
+    server_devices_peak_bytes: dict[str, int] = Field(
+        default_factory=dict, description="the server's own, where the driver tells it by process"
+    )
     server_shared_before_bytes: dict[str, int] = Field(default_factory=dict)
     server_shared_peak_bytes: dict[str, int] = Field(default_factory=dict)
     utilization_max: dict[str, float] = Field(default_factory=dict)
     temperature_max_c: dict[str, float] = Field(default_factory=dict)
-    throttle: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="every reason that was seen, idle left out")
+    throttle: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="every reason that was seen, idle left out"
+    )
     link_generation_best: dict[str, int] = Field(default_factory=dict, description="highest seen: it drops when idle")
     devices_lost: dict[str, Text] = Field(default_factory=dict, description="device → why it stopped answering")
-    server_gone_after_s: float | None = Field(default=None, ge=0, description="when the server's process was seen to be gone")
-    server_read_bytes: int | None = Field(default=None, ge=0, description="read from storage by the server during this phase")
-    memory_pressure_full: float | None = Field(default=None, ge=0, description="percent of the time in which all tasks waited")
+    server_gone_after_s: float | None = Field(
+        default=None, ge=0, description="when the server's process was seen to be gone"
+    )
+    server_read_bytes: int | None = Field(
+        default=None, ge=0, description="read from storage by the server during this phase"
+    )
+    memory_pressure_full: float | None = Field(
+        default=None, ge=0, description="percent of the time in which all tasks waited"
+    )
     cgroup_peak_bytes: int | None = Field(default=None, ge=0)
     oom_kills: int | None = Field(default=None, ge=0, description="in the server's memory group during this phase")
     notes: tuple[Text, ...] = ()

@@ -1,0 +1,168 @@
+"""What every source of device counters is: how it is opened, what it reads once, what it reads ten times a second.
+
+One file a vendor implements :class:`DeviceSource`; it is imported only when asked, and says NotOfferedError when its driver is not there.
+A number that a driver gives is taken as it is or not at all: what is absent, absurd or refused becomes None with a note.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from probes.evidence.machine import Device, DeviceLink
+
+PIDS_NONE: frozenset[int] = frozenset()
+
+MOST_BYTES = 1 << 50
+"""No machine that this tool meets has a pebibyte; what is above is a driver's "not available" or a fault."""
+
+MOST_FILE_BYTES = 1 << 16
+"""More than any file of /proc or /sys that is read here has. Longer ones are cut: nothing from outside may eat memory."""
+
+
+@dataclass(slots=True)
+class DeviceSample:
+    """One device at one moment, the cheap counters only. None: not told (or not asked this time). Bytes, percent, watts, °C."""
+
+    id: str
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+    shared_bytes: int | None = None
+    server_bytes: int | None = None
+    server_shared_bytes: int | None = None
+    utilization_percent: float | None = None
+    power_watts: float | None = None
+    temperature_c: float | None = None
+    link_generation: int | None = None
+    throttle: frozenset[str] = frozenset()
+    lost: str | None = None
+    """Why this device did not answer, if it did not."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """Notes without repeats, in the order in which they came, at most so many: a source may fail ten times a second."""
+
+    most: int = 32
+    texts: dict[str, None] = field(default_factory=dict)
+
+    def add(self, text: str) -> None:
+        """Keep ``text`` if it is new and there is room."""
+        if len(self.texts) < self.most:
+            self.texts.setdefault(" ".join(text.split())[:500])
+
+    def all(self) -> tuple[str, ...]:
+        """Give every note once."""
+        return tuple(self.texts)
+
+
+class DeviceSource(ABC):
+    """One interface to devices. Its methods may be called from different threads, never two at once."""
+
+    name: ClassVar[str]
+    id_prefix: ClassVar[str] = ""
+    """What its devices' ids begin with; empty for a source that only adds to the devices of others."""
+    pace_s: ClassVar[float] = 0.0
+    """Least seconds between two samples; 0: cheap enough for every tick. A dear source is sampled beside the ticks, as seldom as its
+    cost asks for."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls) -> DeviceSource:
+        """Load the library or look for the files. NotOfferedError with one line of why, if there is nothing to ask."""
+
+    @abstractmethod
+    def devices(self, server_pids: frozenset[int] = PIDS_NONE) -> tuple[Device, ...]:
+        """Read all there is to know of each device. NotOfferedError if the driver went away as a whole."""
+
+    @abstractmethod
+    def sample(self, server_pids: frozenset[int] = PIDS_NONE, *, full: bool = False) -> Sequence[DeviceSample]:
+        """Read the cheap counters; with ``full`` also power, use, temperature, throttle and link.
+
+        A single device that fails is a sample with ``lost``; NotOfferedError if the driver went away as a whole.
+        """
+
+    def scan(self, server_pids: frozenset[int] = PIDS_NONE) -> None:  # noqa: B027 - most have nothing to look up
+        """Look up what ``sample`` needs and is dear to find (open files of processes, say). Called every ten seconds or so."""
+
+    def links(self) -> tuple[DeviceLink, ...]:
+        """Say how devices reach each other, where the driver tells."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027 - files need no closing
+        """Let go of the library."""
+
+
+def plausible(value: object, *, most: int = MOST_BYTES) -> int | None:
+    """Give a whole number from outside as it is, or None where it is no number, negative or beyond ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if value != value or not 0 <= value <= most:  # noqa: PLR0124 - the test for not-a-number without importing math
+        return None
+    return int(value)
+
+
+def plausible_float(value: object, *, least: float = 0.0, most: float = 1e6) -> float | None:
+    """Give a number from outside as a float, or None where it is none or outside of the range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = float(value)
+    return number if least <= number <= most else None
+
+
+def read_text(path: Path | str, *, most: int = MOST_FILE_BYTES) -> str | None:
+    """Read a small file of /proc or /sys; None if it is absent, refused or vanishes. Undecodable bytes are replaced."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - no buffer: this is called ten times a second
+            return file.read(most).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return None
+
+
+def read_int(path: Path | str, *, most: int = MOST_BYTES) -> int | None:
+    """Read a file that holds one whole number; None if there is no such file or no such number."""
+    text = read_text(path, most=64)
+    if text is None:
+        return None
+    try:
+        return plausible(int(text.strip(), 0), most=most)
+    except ValueError:
+        return None
+
+
+def generation_of_speed(text: str) -> int | None:
+    """Give the PCIe generation of a link speed as sysfs writes it ("16.0 GT/s PCIe"); None if it is not one."""
+    speed = text.strip().split(" ", 1)[0]
+    return {
+        "2.5": 1,
+        "5.0": 2,
+        "5": 2,
+        "8.0": 3,
+        "8": 3,
+        "16.0": 4,
+        "16": 4,
+        "32.0": 5,
+        "32": 5,
+        "64.0": 6,
+        "64": 6,
+    }.get(speed)
+
+
+def describe_link(
+    generation: int | None, width: int | None, most_generation: int | None, most_width: int | None
+) -> str | None:
+    """Write a link for people: "PCIe 4.0 x8 (of 4.0 x16)"; None if nothing of it is known."""
+    if generation is None and width is None:
+        return None
+
+    def one(gen: int | None, lanes: int | None) -> str:
+        return " ".join(filter(None, (f"{gen}.0" if gen is not None else "", f"x{lanes}" if lanes is not None else "")))
+
+    most = one(most_generation, most_width)
+    return f"PCIe {one(generation, width)}" + (f" (of {most})" if most else "")
