@@ -5,7 +5,8 @@ A :class:`Words` is whole sentences with named values, never glued pieces. JSON 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,21 @@ _translate: ContextVar[Callable[[str], str] | None] = ContextVar("ctxdoctor_tran
 def use_translation(look_up: Callable[[str], str] | None) -> None:
     """Set what turns an English message into the reader's language; None is English."""
     _translate.set(look_up)
+
+
+def looking_up() -> Callable[[str], str] | None:
+    """Give what turns an English message into the reader's language; None is English."""
+    return _translate.get()
+
+
+@contextmanager
+def speaking(look_up: Callable[[str], str] | None) -> Iterator[None]:
+    """Speak another language for a while; None is English."""
+    token = _translate.set(look_up)
+    try:
+        yield
+    finally:
+        _translate.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
