@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from probes.evidence.words import Words, words
 
-from .escape import Markdown, clip, fence, visible
-from .view import Ours, count, number, percent, short_length, size
+from .escape import Markdown, Ours, clip, fence, visible
+from .view import count, percent, short_length, size
 
 if TYPE_CHECKING:
     from .view import Chart, HeatMap, Stack
@@ -46,10 +46,11 @@ def mermaid(chart: Chart) -> Markdown | None:
     rows = [[_scale(s.values[i] or 0.0, chart.kind) for i in at] for s in chart.series]
     top = 100.0 if chart.kind == "share" else _nice(max(max(row) for row in rows) or 1.0)
     unit = {"size": "GiB", "share": "%"}.get(chart.kind) or str(chart.unit)
+    ticks = ", ".join('"' + short_length(chart.x[i]) + '"' for i in at)
     lines = [
         "xychart-beta",
         f'    title "{_label(chart.title)}"',
-        f'    x-axis "{_label(words("input tokens"))}" [{", ".join(f'"{short_length(chart.x[i])}"' for i in at)}]',
+        f'    x-axis "{_label(words("input tokens"))}" [{ticks}]',
         f'    y-axis "{_label(unit)}" 0 --> {_figure(top)}',
         *(f"    line [{', '.join(_figure(v) for v in row)}]" for row in rows),
     ]
@@ -220,7 +221,7 @@ def svg(chart: Chart) -> str:
         out.append(
             f'<polyline class="line {colour}" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b, _, _ in points)}"/>'
         )
-        base = points[0][2] if points else None
+        base = points[0][2] if points else 0.0
         spelled = _thin([p[0] for p in points], 58) if len(chart.series) == 1 else set()
         for j, (a, b, v, i) in enumerate(points):
             change = f" ({_signed(v / base - 1)})" if base and chart.kind == "speed" and v != base else ""
@@ -336,6 +337,3 @@ def svg_heat(heat: HeatMap) -> str:
         f'<text class="axis" x="{_W - 10}" y="{height - 4}" text-anchor="end">{escape(str(words("input tokens")))}</text></svg>'
     )
     return "".join(out)
-
-
-__all__ = ["heat_text", "mermaid", "number", "sparkline", "stack_text", "svg", "svg_heat", "svg_stacks", "text_form"]
