@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from probes.evidence.machine import SampledPeaks
+from probes.evidence.request import Completion, ProcessEnded
+
 if TYPE_CHECKING:
-    from probes.backends.base import Backend
+    from probes.backends.base import Ask, Backend
     from probes.evidence.records import Evidence
     from probes.gpu.sampler import Sampler
+    from probes.ladder.text import Counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +37,77 @@ class Progress:
 
 
 @dataclass(slots=True)
+class Sent:
+    """What was sent to the server so far."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    processed_tokens: int = 0
+    generated_tokens: int = 0
+
+    def count(self, completion: Completion) -> None:
+        """Add one completion."""
+        self.requests += 1
+        self.prompt_tokens += completion.prompt_tokens or completion.sent_tokens or 0
+        self.processed_tokens += completion.processed_tokens or 0
+        self.generated_tokens += completion.generated_tokens or 0
+
+
+class Phase:
+    """What a phase of sampling left: its peaks, or None where nothing is sampled."""
+
+    peaks: SampledPeaks | None = None
+
+
+@dataclass(slots=True)
 class ProbeContext:
     """What a probe gets to work with."""
 
     backend: Backend
-    sampler: Sampler | None
-    progress: Progress
+    counter: Counter
+    """How tokens are counted; its name says by whom."""
+    sampler: Sampler | None = None
+    progress: Progress = field(default_factory=Progress)
+    sent: Sent = field(default_factory=Sent)
     run: int = 1
     seed: int = 0
-    deadline_s: float = 600.0
+    ends_at: float = field(default_factory=lambda: time.monotonic() + 3600)
+    """When the budget is used up (monotonic clock)."""
+    process_ended: Callable[[], ProcessEnded | None] = field(default=lambda: None)
+    """Says whether the server's process has ended, where it can be watched."""
+    prefill_tps: float | None = None
+    """Slowest prefill speed seen so far; deadlines grow from it."""
+
+    def complete(self, ask: Ask, sent_tokens: int | None = None, purpose: str = "") -> Completion:
+        """Send one completion and count it."""
+        completion = self.backend.complete(ask)
+        completion = completion.model_copy(update={"sent_tokens": sent_tokens, "purpose": purpose})
+        self.sent.count(completion)
+        speed = completion.prefill_tps
+        if speed and (completion.processed_tokens or 0) >= 256:
+            self.prefill_tps = min(self.prefill_tps or speed, speed)
+        return completion
+
+    def deadline_for(self, prompt_tokens: int, generated_tokens: int = 64) -> float:
+        """Give a deadline from the speeds seen so far: four times what they promise, and a minute; ten minutes where nothing is known."""
+        if self.prefill_tps is None:
+            return max(600.0, prompt_tokens / 20)
+        return 60.0 + 4 * prompt_tokens / self.prefill_tps + generated_tokens * 2.0
+
+    def time_left(self) -> float:
+        """Give the seconds that the budget has left."""
+        return self.ends_at - time.monotonic()
+
+    @contextlib.contextmanager
+    def sampled(self, name: str, rung: int | None = None, attempt: int | None = None) -> Iterator[Phase]:
+        """Sample devices and host during a phase, where a sampler runs."""
+        phase = Phase()
+        if self.sampler is None:
+            yield phase
+            return
+        with self.sampler.phase(name, rung=rung, attempt=attempt) as sampled:
+            yield phase
+        phase.peaks = sampled.peaks
 
 
 class Probe(ABC):

@@ -103,6 +103,19 @@ class TruncationReading(Payload):
     message: Text = ""
 
 
+class FailingLength(Payload):
+    """Where a failure by length lies, bisected. ``shortest_failed`` None: nothing failed up to ``wanted``."""
+
+    kind: ClassVar[str] = "failing_length"
+    longest_passed: int | None = Field(default=None, ge=0)
+    shortest_failed: int | None = Field(default=None, ge=0)
+    wanted: int = Field(ge=0)
+    resolution: int = Field(ge=0)
+    error: RequestError | None = None
+    died: bool = False
+    tried: int = Field(ge=0)
+
+
 class CacheReuse(Payload):
     """The same prefix sent twice: how much of it did not have to be processed again."""
 

@@ -99,6 +99,10 @@ class RecallBase(Payload):
     hit: int = Field(ge=0)
     asked: int = Field(ge=1)
     able: bool = Field(description="false when the base is under one third: the model cannot do the test")
+    several: bool = Field(default=False, description="whether several canaries are asked in one request")
+    reasoning: bool = Field(default=False, description="whether the model reasons before it answers")
+    enough: bool = Field(default=True, description="whether enough canaries were asked to make a base")
+    ways: dict[str, float] = Field(default_factory=dict, description="way of asking → share of hits in the first look")
 
 
 class LadderPlan(Payload):

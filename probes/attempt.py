@@ -1,0 +1,302 @@
+"""One attempt at one length: the text, its canaries asked, both clocks, the peaks; scored, not judged.
+
+The first request of an attempt carries the measurement: its prompt is cold (cache off or defeated), so its prefill is the whole text. Where the
+canaries have to be asked one by one, the others follow on the cached text and cost only their tail. Every length asks in the same way, with
+the same output budget and sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from probes.backends.base import Ask
+from probes.base import Phase, ProbeContext
+from probes.evidence.errors import CtxDoctorError, NotOfferedError, UnreachableError, WrongKeyError
+from probes.evidence.records import Evidence, found
+from probes.evidence.request import Completion, ErrorKind, Outcome, ProcessEnded, RequestError
+from probes.evidence.rungs import CanaryScore, DevicePeak, RungResult
+from probes.ladder.canaries import Canary, Style, answer_tokens, completion_tail, question_tail
+from probes.ladder.rungs import RungText
+from probes.ladder.scoring import hits_completion, hits_list, score
+
+SEVERAL = 9
+"""At most so many canaries in one question."""
+REASONING_ROOM = 1024
+"""Tokens on top for a model that reasons before it answers."""
+FEW = 3
+"""So many canaries are asked where each one costs a whole prefill."""
+RESUMED = 0.5
+"""A follow-up that had to process more than this share of its prompt was not resumed from the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How this model is asked, decided once at the short rung and then fixed."""
+
+    style: Style = "completion"
+    several: bool = False
+    reasoning: bool = False
+    measure_tokens: int = 48
+    """Output budget of the measured request, the same at every length."""
+
+    def budget(self, canaries: int) -> int:
+        """Give the output budget of one request that asks so many canaries."""
+        needed = answer_tokens(canaries, self.style) + (REASONING_ROOM if self.reasoning else 0)
+        return max(needed, self.measure_tokens)
+
+
+def outcome_of(error: RequestError | None, ended: ProcessEnded | None) -> Outcome:
+    """Say what became of an attempt from its error."""
+    if error is None:
+        return "passed"
+    if error.error == "timeout":
+        return "timeout"
+    if ended is not None or error.error == "connection-lost":
+        return "died"
+    if error.error == "exceeds-window":
+        return "refused"
+    return "failed"
+
+
+def as_request_error(failure: CtxDoctorError) -> RequestError:
+    """Make a record of a request that could not even be asked."""
+    kinds: tuple[tuple[type[CtxDoctorError], ErrorKind], ...] = (
+        (WrongKeyError, "wrong-key"),
+        (UnreachableError, "connection-lost"),
+        (NotOfferedError, "not-supported"),
+    )
+    for failure_type, kind in kinds:
+        if isinstance(failure, failure_type):
+            return RequestError(error=kind, message=str(failure))
+    return RequestError(error="bad-answer", message=str(failure))
+
+
+class Attempts:
+    """Measures attempts for one ladder; remembers whether follow-ups are resumed from the prompt cache."""
+
+    def __init__(self, context: ProbeContext, asking: Asking) -> None:
+        self.context = context
+        self.asking = asking
+        self.resumes: bool | None = None
+        self.result: RungResult | None = None
+        self.completions: list[Completion] = []
+        self.hits: list[tuple[Canary, bool]] = []
+
+    def ask(self, text: str, canaries: Sequence[Canary], *, cold: bool, tokens: int, measured: bool) -> Completion:
+        """Ask about canaries after the text, in the way that was decided."""
+        asking = self.asking
+        budget = (
+            asking.budget(len(canaries)) if measured or asking.style == "question" else answer_tokens(1, "completion")
+        )
+        common: dict[str, Any] = {
+            "max_tokens": budget,
+            "use_cache": not cold,
+            "seed": self.context.seed,
+            "deadline_s": self.context.deadline_for(tokens, budget),
+        }
+        if asking.style == "completion":
+            ask = Ask(prompt=text + completion_tail(canaries[0]), **common)
+        else:
+            ask = Ask(messages=({"role": "user", "content": text + question_tail(canaries)},), **common)
+        return self.context.complete(ask, sent_tokens=tokens, purpose="rung")
+
+    def _score(self, completion: Completion, canaries: Sequence[Canary]) -> None:
+        answer = completion.text or ""
+        if self.asking.style == "completion":
+            self.hits.append((canaries[0], hits_completion(answer, canaries[0])))
+        else:
+            self.hits += zip(canaries, hits_list(answer, canaries), strict=True)
+
+    def measure(
+        self,
+        text: RungText,
+        attempt: int,
+        *,
+        cold: bool = True,
+        canaries: Sequence[Canary] | None = None,
+        scored: bool = True,
+    ) -> Iterator[Evidence]:
+        """Measure one attempt and yield its evidence: peaks, then the rung. The result stays in ``result``."""
+        context = self.context
+        left = list(text.canaries if canaries is None else canaries)
+        groups = _groups(left, SEVERAL if self.asking.several else 1)
+        self.completions, self.hits, self.result = [], [], None
+        error: RequestError | None = None
+        name = f"rung {text.rung} attempt {attempt}"
+        with context.sampled(name, text.rung, attempt) as phase:
+            for number, group in enumerate(groups):
+                if number and self.resumes is False and number >= FEW:
+                    break
+                done = number / max(1, len(groups))
+                context.progress.report(name, done, f"{text.tokens} tokens")
+                try:
+                    completion = self.ask(
+                        text.text, group, cold=cold and number == 0, tokens=text.tokens, measured=number == 0
+                    )
+                except CtxDoctorError as failure:
+                    completion = Completion(error=as_request_error(failure))
+                self.completions.append(completion)
+                if completion.error is not None:
+                    error = completion.error
+                    break
+                if scored:
+                    self._score(completion, group)
+                if number == 1:
+                    self._see_resumption(completion)
+                    if self.resumes is False and len(groups) > FEW:
+                        groups[2:] = _spread(groups[2:], FEW - 2)
+        context.progress.report(name, 1.0, f"{text.tokens} tokens")
+        ended = context.process_ended() if error is not None else None
+        if phase.peaks is not None:
+            yield found(phase.peaks, source="measured", run=context.run, origin=name)
+        if ended is not None:
+            yield found(
+                ended.model_copy(update={"during": name, "at_prompt_tokens": text.tokens}),
+                source="measured",
+                run=context.run,
+                origin=name,
+            )
+        self.result = self._result(text, attempt, error, ended, phase, cold=cold)
+        yield found(self.result, source="measured", run=context.run, origin=name)
+
+    def _see_resumption(self, completion: Completion) -> None:
+        prompt, processed = completion.prompt_tokens, completion.processed_tokens
+        if prompt and processed is not None and prompt >= 512:
+            self.resumes = processed <= RESUMED * prompt
+
+    def _result(
+        self,
+        text: RungText,
+        attempt: int,
+        error: RequestError | None,
+        ended: ProcessEnded | None,
+        phase: Phase,
+        *,
+        cold: bool,
+    ) -> RungResult:
+        first = self.completions[0] if self.completions else Completion()
+        counted = first.prompt_tokens
+        outcome = outcome_of(error, ended)
+        message = error.message if error else None
+        kind: str | None = error.error if error else None
+        if outcome == "passed" and counted is not None and counted < 0.9 * text.tokens:
+            # an answer came, but not to the text that was sent
+            outcome, kind = "failed", "truncated"
+            message = f"{text.tokens} tokens were sent and {counted} were processed; the answer came without an error"
+        canaries: CanaryScore | None = None
+        if self.hits:
+            canaries = score([one for one, _hit in self.hits], [hit for _one, hit in self.hits])
+        peaks = phase.peaks
+        measured = outcome in {"passed", "failed"} and kind is None
+        return RungResult(
+            rung=text.rung,
+            input_tokens=counted if counted is not None else text.tokens,
+            output_tokens=first.generated_tokens or 0,
+            cached_tokens=first.cached_tokens,
+            attempt=attempt,
+            result=outcome,
+            error=message,
+            error_kind=kind,
+            prefill_tps=_rounded(first.prefill_tps) if measured else None,
+            generation_tps=_rounded(first.generation_tps) if measured else None,
+            first_token_s=_rounded(first.client_first_token_s),
+            client_prefill_tps=_rounded(_client_prefill(first)) if measured else None,
+            client_generation_tps=_rounded(_client_generation(first)) if measured else None,
+            total_s=_rounded(sum(one.client_total_s or 0.0 for one in self.completions)),
+            canaries=canaries,
+            devices=tuple(
+                DevicePeak(id=device, peak_bytes=value)
+                for device, value in sorted((peaks.devices_peak_bytes if peaks else {}).items())
+            ),
+            host_peak_bytes=(peaks.server_peak.rss_bytes if peaks and peaks.server_peak else None),
+            cold=_was_cold(first, asked=cold),
+            prompt_hash=text.hash,
+        )
+
+
+def _was_cold(first: Completion, *, asked: bool) -> bool | None:
+    """Say whether nothing came from the cache: by the server's count where there is one, else not known unless it was not asked for."""
+    if first.cached_tokens is not None:
+        return first.cached_tokens <= 16
+    return None if asked else False
+
+
+def _client_prefill(completion: Completion) -> float | None:
+    if not completion.client_first_token_s or not completion.processed_tokens:
+        return None
+    return completion.processed_tokens / completion.client_first_token_s
+
+
+def _client_generation(completion: Completion) -> float | None:
+    n, total, first = completion.generated_tokens, completion.client_total_s, completion.client_first_token_s
+    if n is None or n < 2 or total is None or first is None or total <= first:
+        return None
+    return (n - 1) / (total - first)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _groups(canaries: Sequence[Canary], size: int) -> list[list[Canary]]:
+    return [list(canaries[start : start + size]) for start in range(0, len(canaries), size)]
+
+
+def _spread(groups: list[list[Canary]], count: int) -> list[list[Canary]]:
+    """Keep ``count`` groups spread over the text, its end included."""
+    if count <= 0:
+        return []
+    if len(groups) <= count:
+        return groups
+    step = len(groups) / count
+    return [groups[min(len(groups) - 1, int((index + 1) * step) - 1)] for index in range(count)]
+
+
+def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[str, float]]:
+    """Look briefly, at a short length, in which way this model answers best: chat question (several or one) or completion.
+
+    Gives the way, and the share of hits of each way that was tried. A server without one of the endpoints is asked in the other.
+    """
+    sample = list(text.canaries[:: max(1, len(text.canaries) // 4)])[:4]
+    shares: dict[str, float] = {}
+    ways = [
+        ("question-several", Asking(style="question", several=True)),
+        ("question-single", Asking(style="question", several=False)),
+        ("completion", Asking(style="completion", several=False)),
+    ]
+    reasoning = False
+    for name, way in ways:
+        if shares.get("question-several", 0.0) >= 0.75:
+            break
+        attempts = Attempts(context, way)
+        hits = 0
+        groups = _groups(sample, SEVERAL if way.several else 1)
+        failed = False
+        for group in groups:
+            try:
+                completion = attempts.ask(
+                    text.text, group, cold=False, tokens=text.tokens, measured=way.style == "question"
+                )
+            except NotOfferedError:
+                failed = True
+                break
+            if completion.error is not None:
+                failed = True
+                break
+            if "<think>" in (completion.text or "") or "<|channel|>" in (completion.text or ""):
+                reasoning = True
+            before = len(attempts.hits)
+            attempts._score(completion, group)
+            hits += sum(hit for _canary, hit in attempts.hits[before:])
+        if not failed:
+            shares[name] = hits / len(sample)
+    if not shares:
+        return Asking(), {}
+    # on a tie the way that costs fewer requests wins: the order of ``ways``
+    best = max(shares, key=lambda name: shares[name])
+    chosen = dict(ways)[best]
+    if reasoning and chosen.style == "question":
+        chosen = Asking(style=chosen.style, several=chosen.several, reasoning=True)
+    return chosen, shares
