@@ -47,8 +47,9 @@ Conditions: ``F > x``, ``<``, ``>=``, ``<=`` with a number or ``G * 0.9``; ``F.a
 tuples, ``.known()``; ``all_of``, ``any_of``, ``not_``. Never ``and``, ``or``, ``not`` or ``a < F < b``: they raise.
 ``before(F)`` is F's value in the run before the change, only in ``Expect``.
 
-Tests: ``variable`` is a name of ``probes.evidence.subject.Configuration``; ``start``/``to`` a value, a fact, or ``Computed(words, lambda facts: …)`` (None: cannot
-be offered). ``when``: not offered where false. ``also``: causes that the same change cures too. Further ``Expect`` about rivals say what would be seen instead.
+Tests: ``variable`` is a name of ``probes.evidence.subject.Configuration``; ``start``/``to`` a value, a fact, or ``Computed(words, lambda facts: …)``
+(None: cannot be offered). ``when``: not offered where false. ``also``: causes that the same change cures too.
+Further ``Expect`` about rivals say what would be seen instead.
 ``kind="habit"`` needs no ``expects`` and no command. ``kind="probe"``/``"answer"``: ``variable`` is the probe's or question's id.
 
 Cases, ``<fault>.toml``: at least one each of ``fires``, ``silent``, ``cannot-tell``; facts by id; ``band`` is what must come out with every other fact
@@ -85,7 +86,7 @@ It sees only what it declares. Several derivations may give one fact: measured b
 Judging
 =======
 
-``rules.catalogue.diagnose(evidence_set, mode=…)`` does all of it; by hand: ``judge(RULES, facts, symptom=SYMPTOM, ways=WAYS[mode])``.
+``rules.catalogue.judge_evidence(evidence_set, mode)`` does all of it; by hand: ``judge(all_rules(), facts, symptom=SYMPTOM, ways=WAYS[mode])``.
 '''
 
 from __future__ import annotations

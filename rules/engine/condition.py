@@ -45,7 +45,7 @@ class Trace:
     def _all(self) -> Iterator[Leaf]:
         yield from self.own
         for part in self.parts:
-            yield from part._all()  # noqa: SLF001 - the same class
+            yield from part._all()
 
     def unsettled(self) -> tuple[Leaf, ...]:
         """Give the unknown leaves that keep this from being settled; none exactly when it is settled."""
@@ -268,9 +268,8 @@ class IsKnown(Condition):
     def evaluate(self, facts: Facts) -> Trace:
         """Look whether it is known. What is open stays unknown here, so that learning it never overturns a false."""
         found = facts.get(self.fact)
-        if isinstance(found, Known):
-            truth = Truth.TRUE
-        else:
+        truth = Truth.TRUE
+        if isinstance(found, Unknown):
             truth = Truth.UNKNOWN if found.is_open() else Truth.FALSE
         return Trace(self, truth, (Leaf(self.fact, found),))
 

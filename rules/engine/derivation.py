@@ -208,7 +208,7 @@ class Derivations:
     ) -> Known[Any] | Unknown:
         if known:
             # Of equal rank the latest word stands: evidence is read oldest first.
-            best = min(reversed(known), key=lambda k: k.rank)
+            best: Known[Any] = min(reversed(known), key=lambda k: k.rank)
             others = tuple(k for k in known if k is not best and not _agree(k.value, best.value))
             if others:
                 conflicts.append(Conflict(fact, best, others))

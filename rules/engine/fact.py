@@ -73,8 +73,8 @@ class Fact(Generic[T]):
 
     def __post_init__(self) -> None:
         """Refuse a malformed fact. ValueError."""
-        if "." not in self.id or self.id != self.id.strip() or self.id.lower() != self.id:
-            raise ValueError(f"a fact's id is dotted and lower case: {self.id!r}")
+        if not self.id or self.id != self.id.strip().lower() or " " in self.id:
+            raise ValueError(f"a fact's id is lower case, without spaces: {self.id!r}")
         if self.kind not in {int, float, bool, str, tuple}:
             raise ValueError(f"{self.id}: facts are int, float, bool, str or tuple, not {self.kind}")
         if self.kind in {int, float} and (self.low is None or self.high is None):

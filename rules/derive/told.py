@@ -1,0 +1,31 @@
+"""Answers → facts: each answer becomes the fact of its question, and where the same thing can be measured or read, that fact too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from probes.evidence.answers import Answer
+from rules.engine.derivation import Reading, Sight, derivation, reading, unread
+from rules.engine.fact import Fact
+from rules.facts import VOCABULARY
+
+ASKED: dict[str, Fact[Any]] = {fact.question: fact for fact in VOCABULARY if fact.question is not None}
+"""Question → the fact that it asks for."""
+
+
+@derivation(reads=(Answer,), gives=tuple(ASKED.values()))
+def answers(sight: Sight) -> Iterator[Reading]:
+    """Give every answer as its question's fact. "I don't know" cannot be asked again; what was not asked is open."""
+    given = {answer.question: (evidence, answer) for evidence, answer in sight.of(Answer)}
+    for question, fact in ASKED.items():
+        if question not in given:
+            yield unread(fact, "not-asked")
+            continue
+        evidence, answer = given[question]
+        if answer.value is None:
+            yield unread(fact, "failed", "the answer was: I don't know")
+        else:
+            yield reading(fact, answer.value, evidence, origin=evidence.origin or question)
+
+

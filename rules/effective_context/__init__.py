@@ -1,0 +1,1 @@
+"""Rules about use: it fits and it runs, but the text is not used."""

@@ -1,0 +1,1 @@
+"""Rules about the cache: what one token costs, and whether that format works."""

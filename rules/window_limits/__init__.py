@@ -1,0 +1,1 @@
+"""Rules about windows: the one in force is not the one that was set."""
