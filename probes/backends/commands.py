@@ -1046,9 +1046,9 @@ def _set_variable(located: _Located, name: str, value: str | None) -> list[str]:
                 return result
             option = at > 0 and located.container is not None and result[at - 1] in {"-e", "--env"}
             return result[: at - 1 if option else at] + result[at + 1 :]
-        for option in ("-e=", "--env="):
-            if located.container is not None and word.startswith(f"{option}{name}="):
-                return result[:at] + ([f"{option}{name}={value}"] if value is not None else []) + result[at + 1 :]
+        for prefix in ("-e=", "--env="):
+            if located.container is not None and word.startswith(f"{prefix}{name}="):
+                return result[:at] + ([f"{prefix}{name}={value}"] if value is not None else []) + result[at + 1 :]
     if value is None:
         return result
     if located.container is not None:
