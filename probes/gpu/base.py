@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from probes.evidence.machine import Device, DeviceLink
+    from probes.gpu.processes import Holders
 
 PIDS_NONE: frozenset[int] = frozenset()
 
@@ -78,8 +79,11 @@ class DeviceSource(ABC):
         """Load the library or look for the files. NotOfferedError with one line of why, if there is nothing to ask."""
 
     @abstractmethod
-    def devices(self, server_pids: frozenset[int] = PIDS_NONE) -> tuple[Device, ...]:
-        """Read all there is to know of each device. NotOfferedError if the driver went away as a whole."""
+    def devices(self, holders: Holders | None = None) -> tuple[Device, ...]:
+        """Read all there is to know of each device. NotOfferedError if the driver went away as a whole.
+
+        ``holders`` names the processes that hold memory, seen from the server under test.
+        """
 
     @abstractmethod
     def sample(self, server_pids: frozenset[int] = PIDS_NONE, *, full: bool = False) -> Sequence[DeviceSample]:

@@ -13,7 +13,7 @@ from probes.gpu import open_sources, within
 from probes.gpu.base import Notes
 from probes.gpu.matching import VARIABLES, cuda_order, joined, pci_key
 from probes.gpu.none import silent_cards
-from probes.gpu.processes import family
+from probes.gpu.processes import Holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,12 +44,12 @@ def collect(
     sources, absent = open_sources(deadline_s=deadline_s, asked=asked)
     names = [*absent, *(source.name for source in sources)]
     notes = Notes()
-    server_pids = family(server_pid)
+    holders = Holders(server_pid)
     devices: tuple[Device, ...] = ()
     links: tuple[DeviceLink, ...] = ()
     for source in sources:
         try:
-            more = within(deadline_s, source.name, lambda source=source: source.devices(server_pids))  # type: ignore[misc]
+            more = within(deadline_s, source.name, lambda source=source: source.devices(holders))  # type: ignore[misc]
             devices = joined(devices, more, notes)
             links += within(deadline_s, source.name, source.links)
         except CtxDoctorError as error:
