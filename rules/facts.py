@@ -108,6 +108,23 @@ CLIENT_OVER_SERVER = _ratio(
 OUTPUT_TOKENS = _tokens("request.output_tokens", words("Longest answer that is asked for"))
 OUTPUT_OF_WINDOW = _ratio("request.output_of_window", words("Longest answer, as a share of the window in force"))
 
+WINDOW_UNSET_LONG = _yes("window.unset_and_long", words("No window was set, and the one in force is long"))
+WINDOW_DIFFERS = _yes("window.differs", words("The window in force is another one than was asked for"))
+WINDOW_DIFFERS_UNEXPLAINED = _yes(
+    "window.differs_unexplained",
+    words("The window in force is neither the one asked for, nor the trained one, nor a share by slots"),
+)
+TOTAL_TOKENS = _tokens("request.total_tokens", words("Prompt and answer together when it stops"))
+TOTAL_IS_DEFAULT = _yes("request.total_is_default", words("Prompt and answer together end at a common default window"))
+TOTAL_OF_WINDOW = _ratio(
+    "request.total_of_window", words("Prompt and answer together when it stops, as a share of the window in force")
+)
+SENT_OF_WINDOW = _ratio("request.sent_of_window", words("Tokens sent, as a share of the window in force"))
+ROOM_FOR_INPUT_SMALL = _yes(
+    "request.room_for_input_small",
+    words("The reserve for the answer leaves less than two thirds of the window for the input"),
+)
+
 # Where it fails
 
 FAILURE_TOKENS = _tokens("failure.tokens", words("Shortest prompt that failed"))
@@ -137,6 +154,17 @@ LAUNCH_FAILED = _yes("launch.failed", words("The server did not start"))
 EXIT_SIGNAL = Fact("process.signal", str, words("Signal that ended the server"))
 PROCESS_DIED = _yes("process.died", words("The server's process ended"))
 OOM_KILLED = _yes("process.oom_killed", words("The operating system killed a process for lack of memory"))
+
+ABOUT = (
+    "gpu-memory", "one-piece", "host-memory", "memory-guard", "create-context", "too-long", "no-room", "shift", "needs-setting", "device-lost", "kernel",
+    "timeout", "too-many", "internal", "machine-restarts", "none",
+)  # fmt: skip
+FAILURE_ABOUT = Fact("failure.about", str, words("What the failure is about"), choices=ABOUT)
+STAGES = ("weights", "cache", "buffers", "reading", "writing", "picture", "restoring", "idle")
+FAILURE_STAGE = Fact("failure.stage", str, words("What the server was doing when it failed"), choices=STAGES)
+IS_MEMORY_FAILURE = _yes("failure.is_memory", words("The failure is about memory"))
+SMALLER_WINDOW_WORKS = _yes("failure.smaller_window_works", words("It works with a smaller window"))
+SMALLER_BATCH_WORKS = _yes("failure.smaller_batch_works", words("It works, or fails later, with a smaller micro-batch"))
 
 # What was allocated, and what could not be
 
@@ -181,12 +209,25 @@ PIPELINE_COPIES = Fact(
 )
 FREE_REPORTED_ZERO = _yes("device.free_reported_zero", words("A device reported no free memory at all"))
 
+ALLOC_ROOM = _yes("alloc.room_was_there", words("More memory was free on the device than the allocation asked for"))
+KV_STREAMS = Fact("memory.kv_streams", int, words("Separate caches, one a slot"), unit="caches", low=0, high=100_000)
+KV_WHOLE_PER_SLOT = _yes("memory.kv_whole_per_slot", words("Every slot has a cache of the whole window of its own"))
+SWA_CACHE_FULL = _yes("memory.swa_cache_full", words("Sliding-window layers keep a cache of full length"))
+WORKING_SET_PASSED = _yes(
+    "memory.working_set_passed", words("The share of unified memory that the GPU may hold was passed")
+)
+WEIGHTS_OF_RAM = _ratio("memory.weights_of_ram", words("Weights, as a share of the system memory"))
+LOADED_OF_DEVICE = _ratio("memory.loaded_of_device", words("All that is loaded, as a share of the devices' memory"))
+MEMORY_SHARE_SET = _share("config.memory_share", words("Share of the device that the engine may fill"))
+
 # Settings in force
 
 UBATCH = Fact("config.ubatch", int, words("Micro-batch (or prefill chunk)"), unit="tokens", low=1, high=1_000_000)
 BATCH = Fact("config.batch", int, words("Batch"), unit="tokens", low=1, high=1_000_000)
 PARALLEL_SET = Fact("config.parallel", int, words("Slots that were asked for"), unit="slots", low=-1, high=100_000)
-FLASH_ATTENTION = Fact("config.flash_attention", str, words("Flash attention"), choices=("on", "off", "auto"))
+FLASH_ATTENTION = Fact(
+    "config.flash_attention", str, words("Flash attention"), choices=("on", "off", "auto", "forced-off")
+)
 KV_TYPE_K = Fact("kv.type_k", str, words("Type of the K cache"))
 KV_TYPE_V = Fact("kv.type_v", str, words("Type of the V cache"))
 KV_BITS = Fact("kv.bits", float, words("Bits of the smaller of both cache types"), unit="bits", low=1.0, high=64.0)
@@ -211,7 +252,17 @@ ROPE_BASE_RATIO = _ratio("rope.base_ratio", words("Position base in force, as a 
 ROPE_SCALE_RATIO = _ratio("rope.scale_ratio", words("Position scale in force, as a share of the one in the model file"))
 ROPE_SET = _yes("rope.set_by_user", words("Position base or scale was set by hand"))
 ROPE_TYPE_FILE = Fact("rope.type_in_file", str, words("Position scaling that the model file asks for"))
-ROPE_NEEDED = _yes("rope.needed", words("The window in force needs position scaling that the model does not have"))
+
+ROPE_WRONG = _yes(
+    "rope.wrong_within_training",
+    words("Positions are scaled otherwise than the model file says, although the window is within its training"),
+)
+ROPE_MISSING = _yes(
+    "rope.missing_beyond_training", words("The window is longer than the training, and no position scaling is in force")
+)
+ROPE_CHOSEN_BY_WINDOW = _yes(
+    "rope.chosen_by_window", words("The model has two sets of position factors, chosen by the allocated window")
+)
 
 # Recall and quality
 
@@ -1263,6 +1314,78 @@ TOLD_SETTING_HAS_EFFECT = Fact(
     bool,
     words("Answered: Does changing the setting make any difference at all?"),
     question="setting_has_effect",
+)
+
+# Where several kinds of evidence say one thing (answers, logs, counters): derived in rules/derive/gathered.py
+
+FAILURE_KINDS = Fact(
+    "failure.kinds",
+    tuple,
+    words("What the failure is about, by what was said and what the logs hold"),
+    choices=(
+        "gpu-memory",
+        "one-piece",
+        "host-memory",
+        "memory-guard",
+        "create-context",
+        "too-long",
+        "no-room",
+        "shift",
+        "needs-setting",
+        "device-lost",
+        "kernel",
+        "timeout",
+        "too-many",
+        "internal",
+        "machine-restarts",
+        "none",
+    ),
+)
+GPU_API = Fact(
+    "device.api",
+    str,
+    words("Interface through which accelerators are used"),
+    choices=("cuda", "rocm", "vulkan", "sycl", "metal", "other"),
+)
+SEVERAL_DEVICES = _yes("device.several", words("More than one accelerator is in use"))
+UNEQUAL_DEVICES = _yes("device.unequal", words("The accelerators in use have different sizes"))
+ONE_DEVICE_FULL = _yes("device.one_full_other_free", words("One device was full while another had room"))
+NEED_OF_DEVICES = _ratio(
+    "memory.need_of_devices", words("What the loaded model takes in all, as a share of the memory of all devices")
+)
+WEIGHTS_OF_RAM = _ratio("memory.weights_of_ram", words("Weights, as a share of the system's memory"))
+SPEED_SHAPE = Fact(
+    "speed.shape",
+    str,
+    words("How the speed goes with length and time"),
+    choices=("slope", "steep", "step", "always", "alternates", "over-time", "per-load"),
+)
+OVER_LAUNCH_LIMIT = _yes(
+    "kernel.over_launch_limit",
+    words("A count that kernels launch with is over 65535 (micro-batch, or as the error says)"),
+)
+NEAR_POWER_OF_TWO = _yes(
+    "failure.near_power_of_two", words("The length at which it fails is at 32768, 65536 or a higher power of two")
+)
+DRAFT_WINDOW_FULL = _yes("speculation.draft_window_full", words("The text is longer than the draft's own window"))
+DRAFT_ACCEPTED = _share("speculation.accepted", words("Share of drafted tokens that were accepted"))
+STORED_PROMPTS_LARGE = _yes(
+    "cache.store_is_large",
+    words("Earlier prompts may be kept in system memory without a limit, or with 4 GiB and more"),
+)
+CANCELLED_SECONDS = Fact(
+    "log.cancelled_seconds",
+    float,
+    words("Seconds after which a client gave up, by the log"),
+    unit="s",
+    low=0.0,
+    high=1e7,
+)
+GPU_NOT_INITIALISED = _yes(
+    "log.gpu_not_initialised", words("The server could not start the card, and went on without it")
+)
+REUSED_SHARE = _share(
+    "cache.reused_share", words("Least share of a prompt that the log says was reused, of several turns")
 )
 
 # About the evidence itself

@@ -1,0 +1,384 @@
+"""Where answers, logs and counters say one thing: joined into one fact, so that no rule counts one observation twice."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+
+from probes.evidence.answers import Answer
+from probes.evidence.events import LogEvent
+from probes.evidence.machine import DeviceReadings, SampledPeaks
+from probes.evidence.records import Evidence
+from probes.evidence.request import Completion, RequestError
+from probes.evidence.rungs import RungResult
+from probes.evidence.subject import Configuration
+from rules.engine.derivation import Reading, Sight, derivation, reading, unread
+from rules.facts import (
+    CANCELLED_SECONDS,
+    DRAFT_ACCEPTED,
+    DRAFT_WINDOW_FULL,
+    FAILURE_KINDS,
+    GPU_API,
+    GPU_NOT_INITIALISED,
+    NEAR_POWER_OF_TWO,
+    NEED_OF_DEVICES,
+    ONE_DEVICE_FULL,
+    OVER_LAUNCH_LIMIT,
+    REUSED_SHARE,
+    SEVERAL_DEVICES,
+    SPEED_SHAPE,
+    STORED_PROMPTS_LARGE,
+    UNEQUAL_DEVICES,
+    WEIGHTS_OF_RAM,
+)
+
+GIB = 2**30
+LAUNCH_LIMIT = 65_535
+"""CUDA's largest second and third launch dimension."""
+
+_BY_EVENT = {
+    "kernel-error": "kernel",
+    "crash": "internal",
+    "device-lost": "device-lost",
+    "watchdog": "device-lost",
+    "hardware": "device-lost",
+    "oom-killer": "host-memory",
+    "refused": "too-long",
+    "pool-full": "no-room",
+    "timeout": "timeout",
+}
+_BY_REQUEST = {
+    "exceeds-window": "too-long",
+    "pool-exhausted": "no-room",
+    "out-of-memory": "gpu-memory",
+    "timeout": "timeout",
+    "busy": "too-many",
+    "not-supported": "needs-setting",
+}
+_BY_STATUS = {429: "too-many", 503: "too-many", 408: "timeout", 504: "timeout"}
+
+
+def _answers(sight: Sight) -> dict[str, tuple[Evidence, object]]:
+    return {a.question: (e, a.value) for e, a in sight.of(Answer)}
+
+
+def _number(given: dict[str, tuple[Evidence, object]], question: str) -> tuple[Evidence, float] | None:
+    found = given.get(question)
+    if found is None or isinstance(found[1], bool) or not isinstance(found[1], (int, float)):
+        return None
+    return found[0], float(found[1])
+
+
+def _kind_of(event: LogEvent) -> str | None:
+    if event.event == "alloc-failed":
+        if event.limit_bytes and event.size_bytes and event.size_bytes > event.limit_bytes:
+            return "one-piece"
+        return "host-memory" if event.api in {"cpu", "host-pinned"} or event.component == "pinned" else "gpu-memory"
+    if event.event == "decode-failed":
+        return "no-room" if event.reason == "no-slot" else None
+    if event.event == "http":
+        return _BY_STATUS.get(event.status or 0)
+    return _BY_EVENT.get(event.event)
+
+
+@derivation(reads=(Answer, LogEvent, RequestError, RungResult), gives=(FAILURE_KINDS,))
+def failure_kinds(sight: Sight) -> Iterator[Reading]:
+    """Join what was said, what the logs hold and what requests ended with. The best of their sources speaks for it."""
+    kinds: dict[str, Evidence] = {}
+    given = _answers(sight).get("error_kind")
+    if given is not None and isinstance(given[1], str):
+        kinds[given[1]] = given[0]
+    for evidence, event in sight.of(LogEvent):
+        kind = _kind_of(event)
+        if kind is not None:
+            kinds[kind] = evidence
+    for evidence, error in sight.of(RequestError):
+        if error.error in _BY_REQUEST:
+            kinds[_BY_REQUEST[error.error]] = evidence
+    for evidence, rung in sight.of(RungResult):
+        if rung.error_kind in _BY_REQUEST:
+            kinds[_BY_REQUEST[rung.error_kind]] = evidence
+    if len(kinds) > 1:
+        kinds.pop("none", None)
+    if kinds:
+        order = {"measured": 0, "read": 1, "answered": 2}
+        best = min(kinds.values(), key=lambda e: order[e.standing])
+        yield reading(FAILURE_KINDS, tuple(sorted(kinds)), best)
+    else:
+        yield unread(FAILURE_KINDS, "not-asked")
+
+
+_APIS = {
+    "cuda": "cuda",
+    "rocm": "rocm",
+    "hip": "rocm",
+    "vulkan": "vulkan",
+    "sycl": "sycl",
+    "metal": "metal",
+    "mlx": "metal",
+}
+_DEVICE_API = re.compile(r"(CUDA|ROCm|HIP|Vulkan|SYCL|Metal|MTL)\d*", re.ASCII)
+
+
+@derivation(reads=(Answer, LogEvent), gives=(GPU_API,))
+def gpu_api(sight: Sight) -> Iterator[Reading]:
+    """Read the interface from an event's own word or the device's name, else from the answer."""
+    for evidence, event in sight.of(LogEvent):
+        if event.api in _APIS:
+            yield reading(GPU_API, _APIS[event.api], evidence)
+            return
+        name = _DEVICE_API.match(event.device or "")
+        if name is not None:
+            yield reading(GPU_API, _APIS.get(name[1].lower(), "metal"), evidence)
+            return
+    given = _answers(sight).get("gpu_api")
+    if given is not None and given[1] is not None:
+        yield reading(GPU_API, given[1], given[0])
+    else:
+        yield unread(GPU_API, "not-asked")
+
+
+@derivation(reads=(Answer, DeviceReadings, LogEvent), gives=(SEVERAL_DEVICES, UNEQUAL_DEVICES))
+def devices(sight: Sight) -> Iterator[Reading]:
+    """Count devices and compare their sizes: the driver's word, the log's, the user's."""
+    measured = sight.last(DeviceReadings)
+    if measured is not None:
+        evidence, found = measured
+        yield reading(SEVERAL_DEVICES, len(found.devices) > 1, evidence)
+        sizes = [d.total_bytes for d in found.devices if d.total_bytes]
+        yield reading(UNEQUAL_DEVICES, len(sizes) > 1 and max(sizes) > 1.1 * min(sizes), evidence)
+    logged: dict[str, tuple[Evidence, int | None]] = {}
+    for evidence, event in sight.of(LogEvent):
+        if event.event in {"device-found", "buffer"} and event.device and _DEVICE_API.fullmatch(event.device):
+            size = event.total_bytes or (logged[event.device][1] if event.device in logged else None)
+            logged[event.device] = (evidence, size)
+    if len(logged) > 1:
+        evidence = next(iter(logged.values()))[0]
+        yield reading(SEVERAL_DEVICES, True, evidence)
+        totals = [size for _e, size in logged.values() if size]
+        if len(totals) == len(logged):
+            yield reading(UNEQUAL_DEVICES, max(totals) > 1.1 * min(totals), evidence)
+    given = _answers(sight).get("several_gpus")
+    if given is not None and given[1] is not None:
+        yield reading(SEVERAL_DEVICES, given[1] != "one", given[0])
+        if given[1] != "several":
+            yield reading(UNEQUAL_DEVICES, given[1] == "unequal", given[0])
+    else:
+        yield unread(SEVERAL_DEVICES, "not-asked")
+        yield unread(UNEQUAL_DEVICES, "not-asked")
+
+
+@derivation(reads=(Answer, SampledPeaks, DeviceReadings), gives=(ONE_DEVICE_FULL,))
+def one_device_full(sight: Sight) -> Iterator[Reading]:
+    """One device under 3 % free at its peak while another kept over 15 %."""
+    found = sight.last(DeviceReadings)
+    totals = {d.id: d.total_bytes for d in found[1].devices if d.total_bytes} if found else {}
+    least: dict[str, int] = {}
+    evidence = None
+    for piece, peaks in sight.of(SampledPeaks):
+        for name, free in peaks.devices_min_free_bytes.items():
+            least[name] = min(free, least.get(name, free))
+            evidence = piece
+    shares = {name: free / totals[name] for name, free in least.items() if name in totals}
+    if len(shares) > 1 and evidence is not None:
+        yield reading(ONE_DEVICE_FULL, min(shares.values()) < 0.03 and max(shares.values()) > 0.15, evidence)
+    given = _answers(sight).get("which_card")
+    if given is not None and given[1] is not None:
+        yield reading(ONE_DEVICE_FULL, given[1] == "one", given[0])
+    else:
+        yield unread(ONE_DEVICE_FULL, "not-asked")
+
+
+@derivation(reads=(Answer,), gives=(NEED_OF_DEVICES, WEIGHTS_OF_RAM))
+def told_memory(sight: Sight) -> Iterator[Reading]:
+    """Compare what the user says that the model takes with what the user says that there is."""
+    given = _answers(sight)
+    total, ram = _number(given, "gpu_gib"), _number(given, "ram_gib")
+    loaded, weights, cache = _number(given, "loaded_gib"), _number(given, "weights_gib"), _number(given, "cache_gib")
+    need = loaded[1] if loaded else (weights[1] + (cache[1] if cache else 0.0)) if weights else None
+    if need is not None and total is not None and total[1] > 0:
+        yield reading(NEED_OF_DEVICES, need / total[1], total[0], origin="gpu_gib, loaded_gib, weights_gib, cache_gib")
+    else:
+        yield unread(NEED_OF_DEVICES, "not-asked")
+    if weights and ram and ram[1] > 0:
+        yield reading(WEIGHTS_OF_RAM, weights[1] / ram[1], ram[0], origin="weights_gib, ram_gib")
+    else:
+        yield unread(WEIGHTS_OF_RAM, "not-asked")
+
+
+_PAIR = re.compile(r"(\d{1,9}(?:\.\d{1,4})?)\s*([kK]?)\s*[=:]\s*(\d{1,7}(?:\.\d{1,4})?)", re.ASCII)
+
+
+def parse_pairs(text: str) -> list[tuple[float, float]]:
+    """Read "4096=688, 8k: 303" as pairs of tokens and tokens a second, shortest first."""
+    pairs = [(float(n) * (1024 if k else 1), float(speed)) for n, k, speed in _PAIR.findall(text[:2000])]
+    return sorted((n, speed) for n, speed in pairs if n > 0 and speed > 0)
+
+
+def shape_of(pairs: Iterable[tuple[float, float]]) -> str | None:
+    """Name the shape of a speed over length; None where it does not fall, or too little is known.
+
+    A whole prompt's speed that falls in proportion to its length means that its time goes with the square: attention alone may come to that
+    far out, where everything else is small beside it, but not over a short span from a short start. A step falls by two fifths within a third more length.
+    """
+    points = sorted(set(pairs))
+    if len(points) < 2 or points[-1][0] < 1.8 * points[0][0]:
+        return None
+    first, last = points[0], points[-1]
+    kept = last[1] / first[1]
+    for (n, speed), (m, next_speed) in itertools.pairwise(points):
+        if next_speed < 0.6 * speed and m <= 1.35 * n:
+            return "step"
+    if first[0] <= 16_384 and kept < 1.3 * first[0] / last[0]:
+        return "steep"
+    return "slope" if kept < 0.9 else None
+
+
+@derivation(reads=(Answer, LogEvent, RungResult), gives=(SPEED_SHAPE,))
+def speed_shape(sight: Sight) -> Iterator[Reading]:
+    """Name the shape of the prefill speed: measured, else by the log's timings, else by the numbers or the word of the user."""
+    rungs = [(e, r) for e, r in sight.of(RungResult) if r.prefill_tps and r.cold is not False and r.input_tokens]
+    shape = shape_of((float(r.input_tokens), float(r.prefill_tps or 0)) for _e, r in rungs)
+    if shape is not None:
+        yield reading(SPEED_SHAPE, shape, rungs[-1][0])
+    timed = [
+        (e, v)
+        for e, v in sight.of(LogEvent)
+        if v.event in {"timing", "prefill-progress"}
+        and v.phase != "generation"
+        and v.tokens
+        and v.tps
+        and v.tokens >= 1024
+    ]
+    shape = shape_of((float(v.tokens or 0), float(v.tps or 0)) for _e, v in timed)
+    if shape in {"steep", "step"}:  # a log's turns reuse the cache: a mere slope of its numbers says little
+        yield reading(SPEED_SHAPE, shape, timed[-1][0])
+    given = _answers(sight)
+    pairs, word = given.get("speed_by_length"), given.get("slow_shape")
+    if pairs is not None and isinstance(pairs[1], str) and (shape := shape_of(parse_pairs(pairs[1]))) is not None:
+        yield reading(SPEED_SHAPE, shape, pairs[0])
+    elif word is not None and word[1] is not None:
+        yield reading(SPEED_SHAPE, word[1], word[0])
+    elif word is None:
+        yield unread(SPEED_SHAPE, "not-asked")
+
+
+_LIMIT_WORDS = re.compile(r"\b65535\b|\bgrid dim|launch dim|\binvalid configuration argument\b", re.IGNORECASE)
+
+
+@derivation(reads=(Answer, Configuration, LogEvent), gives=(OVER_LAUNCH_LIMIT,))
+def over_launch_limit(sight: Sight) -> Iterator[Reading]:
+    """A kernel's launch is over its limit by the error's own words, or by a micro-batch that cannot be a launch dimension."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event in {"kernel-error", "crash", "generic-error", "generic-warning"} and _LIMIT_WORDS.search(
+            event.text
+        ):
+            yield reading(OVER_LAUNCH_LIMIT, True, evidence)
+            return
+    for evidence, configuration in sight.of(Configuration):
+        setting = configuration.settings.get("ubatch")
+        if setting is not None and isinstance(setting.value, int):
+            yield reading(OVER_LAUNCH_LIMIT, setting.value > LAUNCH_LIMIT, evidence)
+            return
+    told = _number(_answers(sight), "micro_batch")
+    if told is not None:
+        yield reading(OVER_LAUNCH_LIMIT, told[1] > LAUNCH_LIMIT, told[0])
+    else:
+        yield unread(OVER_LAUNCH_LIMIT, "not-asked")
+
+
+@derivation(reads=(Answer, RungResult), gives=(NEAR_POWER_OF_TWO,))
+def near_power_of_two(sight: Sight) -> Iterator[Reading]:
+    """The length of the failure is within 0.6 % of 32768 or a higher power of two."""
+    failed = [(e, r.input_tokens) for e, r in sight.of(RungResult) if r.result in {"failed", "died"} and r.input_tokens]
+    told = _number(_answers(sight), "fails_at")
+    if failed:
+        evidence, tokens = min(failed, key=lambda one: one[1])
+        yield reading(NEAR_POWER_OF_TWO, _near(tokens), evidence)
+    elif told is not None:
+        yield reading(NEAR_POWER_OF_TWO, _near(told[1]), told[0])
+    else:
+        yield unread(NEAR_POWER_OF_TWO, "not-asked")
+
+
+def _near(tokens: float) -> bool:
+    return any(abs(tokens - 2**power) <= 0.006 * 2**power for power in range(15, 24))
+
+
+@derivation(reads=(Answer, Completion, LogEvent), gives=(DRAFT_WINDOW_FULL, DRAFT_ACCEPTED))
+def drafting(sight: Sight) -> Iterator[Reading]:
+    """How much of what was drafted was taken, and whether the draft's own window is full."""
+    drafted = [(e, c) for e, c in sight.of(Completion) if c.drafted_tokens and c.accepted_tokens is not None]
+    if drafted:
+        total = sum(c.drafted_tokens or 0 for _e, c in drafted)
+        yield reading(
+            DRAFT_ACCEPTED, min(1.0, sum(c.accepted_tokens or 0 for _e, c in drafted) / total), drafted[-1][0]
+        )
+    logged = [(e, v) for e, v in sight.of(LogEvent) if v.event == "speculation" and v.accepted is not None and v.of]
+    if logged:
+        evidence, event = logged[-1]
+        yield reading(DRAFT_ACCEPTED, min(1.0, (event.accepted or 0) / (event.of or 1)), evidence)
+    given = _answers(sight)
+    window = _number(given, "draft_window")
+    used = [n[1] for q in ("fails_at", "sent_tokens", "total_tokens") if (n := _number(given, q)) is not None]
+    if window is not None and window[1] > 0 and used:
+        yield reading(DRAFT_WINDOW_FULL, max(used) >= 0.9 * window[1], window[0])
+    else:
+        yield unread(DRAFT_WINDOW_FULL, "not-asked")
+
+
+@derivation(reads=(Answer, Configuration, LogEvent), gives=(STORED_PROMPTS_LARGE,))
+def stored_prompts(sight: Sight) -> Iterator[Reading]:
+    """No limit (a negative one), or 4 GiB and more; under 1 GiB is small."""
+    limits: list[tuple[Evidence, float]] = []
+    told = _number(_answers(sight), "stored_prompts")
+    if told is not None:
+        limits.append(told)
+    for evidence, configuration in sight.of(Configuration):
+        setting = configuration.settings.get("cache_ram_mib")
+        if setting is not None and isinstance(setting.value, (int, float)) and not isinstance(setting.value, bool):
+            limits.append((evidence, setting.value / 1024 if setting.value >= 0 else -1.0))
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "cache-store" and event.limit_bytes is not None:
+            limits.append((evidence, event.limit_bytes / GIB))
+    for evidence, gib in limits:
+        if gib < 0 or gib >= 4:
+            yield reading(STORED_PROMPTS_LARGE, True, evidence)
+        elif gib < 1:
+            yield reading(STORED_PROMPTS_LARGE, False, evidence)
+    if not limits:
+        yield unread(STORED_PROMPTS_LARGE, "not-asked")
+
+
+@derivation(reads=(LogEvent,), gives=(CANCELLED_SECONDS, REUSED_SHARE))
+def requests_in_logs(sight: Sight) -> Iterator[Reading]:
+    """When clients gave up, and the least share of a prompt that was reused."""
+    shares: list[tuple[float, Evidence]] = []
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "cancelled" and event.seconds is not None:
+            yield reading(CANCELLED_SECONDS, event.seconds, evidence)
+        if event.event == "cache-reuse":
+            if event.tokens is not None and event.of:
+                shares.append((min(1.0, event.tokens / event.of), evidence))
+            elif event.similarity is not None:
+                shares.append((min(1.0, max(0.0, event.similarity)), evidence))
+    if shares:
+        least, evidence = min(shares, key=lambda one: one[0])
+        yield reading(REUSED_SHARE, least, evidence)
+
+
+_NOT_STARTED = re.compile(
+    r"cudart init failure|cuda(?:SetDevice|Init)? err(?:or)?:? ?999|no cuda-?capable device|failed to initiali[sz]e (?:cuda|nvml|rocm|hip|vulkan)"
+    r"|ggml_cuda_init: failed|unable to load cudart|cuInit|no compatible gpus? (?:were|was) discovered|hsa_init failed|couldn't communicate with the nvidia",
+    re.IGNORECASE,
+)
+
+
+@derivation(reads=(LogEvent,), gives=(GPU_NOT_INITIALISED,))
+def gpu_not_initialised(sight: Sight) -> Iterator[Reading]:
+    """A runtime that cannot open the card says so, and the server goes on with the processor."""
+    for evidence, event in sight.of(LogEvent):
+        if _NOT_STARTED.search(event.text[:500]):
+            yield reading(GPU_NOT_INITIALISED, True, evidence)
+            return
