@@ -1,0 +1,381 @@
+"""Configuration, model header and load lines → the settings in force, positions among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from probes.evidence.events import LogEvent
+from probes.evidence.records import Evidence
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting
+from rules.derive.numbers import positive, ratio
+from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.facts import (
+    BACKEND,
+    BATCH,
+    CONTEXT_SHIFT_ON,
+    FLASH_ATTENTION,
+    FLASH_FORCED_OFF,
+    GPU_LAYERS,
+    KV_BITS,
+    KV_SMALLER_TYPE_SET,
+    KV_TYPE_K,
+    KV_TYPE_V,
+    KV_TYPES_DIFFER,
+    LAYERS_ON_CPU,
+    MEMORY_SHARE_SET,
+    MODEL_BYTES,
+    PARALLEL_SET,
+    PROJECTOR,
+    RECURRENT,
+    ROPE_BASE_RATIO,
+    ROPE_CHOSEN_BY_WINDOW,
+    ROPE_MISSING,
+    ROPE_SCALE_RATIO,
+    ROPE_SET,
+    ROPE_TYPE_FILE,
+    ROPE_WRONG,
+    SLIDING_WINDOW,
+    SPECULATION,
+    SWA_FULL,
+    TOLD_CACHE_TYPE,
+    TOLD_FLASH_ATTENTION,
+    TOLD_MICRO_BATCH,
+    TOLD_MODEL_KIND,
+    TOLD_POSITION_SCALING,
+    TOLD_PROJECTOR,
+    TOLD_SHIFT_ON,
+    TOLD_SPECULATION,
+    UBATCH,
+    V_QUANTISED,
+    WINDOW_IN_FORCE,
+    WINDOW_TRAINED,
+)
+
+LLAMA_FAMILY = frozenset({"llama.cpp", "ik_llama.cpp", "beellama.cpp", "llama-manager", "llama-swap", "llama-cpp-python"})
+"""Servers whose unset settings have llama.cpp's defaults."""
+
+_BITS: Mapping[str, float] = {
+    "f32": 32, "f16": 16, "bf16": 16, "fp16": 16, "auto": 16, "none": 16, "fp8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8, "int8": 8, "q8": 8, "q8_0": 8.5,
+    "q8_kv": 8.5, "q6_0": 6.5, "q6": 6, "q5_1": 6, "q5_0": 5.5, "q5": 5, "q4_1": 5, "q4_0": 4.5, "q4": 4, "iq4_nl": 4.5, "int4": 4, "nvfp4": 4.5,
+    "mxfp4": 4.25, "q3": 3, "tbq4_0": 4.5, "tbq3_0": 3.5, "tbq2_0": 2.5, "turbo4": 4.5, "turbo3": 3.5, "turbo2": 2.5, "q2": 2,
+}  # fmt: skip
+
+_SPELLINGS: Mapping[str, str] = {
+    "mlx": "mlx_lm", "mlx-lm": "mlx_lm", "lm studio": "lm-studio", "lmstudio": "lm-studio", "llamacpp": "llama.cpp", "llama-server": "llama.cpp",
+    "llama.cpp server": "llama.cpp", "koboldcpp": "koboldcpp", "text-generation-webui": "text-generation-webui", "oobabooga": "text-generation-webui",
+    "llama_cpp": "llama-cpp-python", "openai": "openai-compatible", "generic": "openai-compatible",
+}  # fmt: skip
+
+
+def backend_name(said: str) -> str:
+    """Give the vocabulary's name of a server from any spelling; "other" for one that is not in it."""
+    name = " ".join(said.lower().split())
+    name = name.partition("(")[0].strip() or name
+    name = _SPELLINGS.get(name, name)
+    if name in BACKEND.choices:
+        return name
+    if "mlx" in said.lower():
+        return "mlx-other"
+    for choice in BACKEND.choices:
+        if choice != "other" and name.startswith(choice):
+            return choice
+    return "other"
+
+
+@derivation(reads=(BackendIdentity, LogEvent), gives=(BACKEND,))
+def backend(sight: Sight) -> Iterator[Reading]:
+    """Say which server it is, by itself or by its log."""
+    for evidence, identity in sight.of(BackendIdentity):
+        yield reading(BACKEND, backend_name(identity.name), evidence)
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "program" and event.name:
+            name = backend_name(event.name)
+            if name != "other":
+                yield reading(BACKEND, name, evidence)
+
+
+def bits_of(type_name: str) -> float | None:
+    """Give the bits of one element of a cache type, or None for one that is not known."""
+    name = type_name.strip().lower()
+    if name in _BITS:
+        return float(_BITS[name])
+    digits = "".join(c for c in name if c.isdigit())[:1]
+    return float(digits) if name[:1] in {"q", "i", "t"} and digits else None
+
+
+def _settings(sight: Sight) -> Iterator[tuple[Evidence, Configuration]]:
+    yield from sight.of(Configuration)
+
+
+def _value(setting: Setting | None) -> Any:
+    return None if setting is None else setting.value
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        return int(value)
+    return None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        return float(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _flag(value: object) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return bool(value)
+    if isinstance(value, str):
+        return {"on": True, "true": True, "1": True, "enabled": True, "off": False, "false": False, "0": False, "disabled": False}.get(value.lower())
+    return None
+
+
+_NUMBERS = {"ubatch": UBATCH, "batch": BATCH, "parallel": PARALLEL_SET, "gpu_layers": GPU_LAYERS}
+
+
+@derivation(
+    reads=(Configuration, LogEvent),
+    needs=(TOLD_MICRO_BATCH,),
+    gives=(UBATCH, BATCH, PARALLEL_SET, GPU_LAYERS, MEMORY_SHARE_SET, LAYERS_ON_CPU, SWA_FULL),
+)
+def numbers(sight: Sight) -> Iterator[Reading]:
+    """Give batch sizes, slots asked for, layers on the GPU, the engine's share of the device."""
+    told = sight.known(TOLD_MICRO_BATCH)
+    if told is not None and float(told.value).is_integer():
+        yield reading(UBATCH, int(told.value), source=told.source, origin=told.origin)
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "model-info" and event.key in {"n_ubatch", "n_batch"}:
+            number = _whole(event.value)
+            if number:
+                yield reading(UBATCH if event.key == "n_ubatch" else BATCH, number, evidence)
+        elif event.event == "layers-offloaded" and event.count is not None and event.of is not None and event.of >= event.count:
+            yield reading(LAYERS_ON_CPU, event.of - event.count, evidence)
+    for evidence, configuration in _settings(sight):
+        for name, fact in _NUMBERS.items():
+            number = _whole(_value(configuration.settings.get(name)))
+            if number is not None and (number > 0 or name in {"gpu_layers", "parallel"}):
+                yield reading(fact, number, evidence, source=configuration.settings[name].source)
+        share = _number(_value(configuration.settings.get("gpu_memory_utilization")) or _value(configuration.settings.get("mem_fraction_static")))
+        if share is not None and 0 < share <= 1:
+            yield reading(MEMORY_SHARE_SET, share, evidence)
+        full = _flag(_value(configuration.settings.get("swa_full")))
+        if full is not None:
+            yield reading(SWA_FULL, full, evidence)
+
+
+@derivation(
+    reads=(Configuration, LogEvent),
+    needs=(TOLD_CACHE_TYPE, BACKEND),
+    gives=(KV_TYPE_K, KV_TYPE_V, KV_BITS, KV_TYPES_DIFFER, V_QUANTISED, KV_SMALLER_TYPE_SET),
+)
+def cache_types(sight: Sight) -> Iterator[Reading]:
+    """Give the cache types, from the command line, the log, or the answer. An unset type of a known command line is the default, 16 bits."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "kv-cache" and event.type_k and event.which in {None, "base", "main"}:
+            yield from _types(event.type_k, event.type_v or event.type_k, evidence)
+    for evidence, configuration in _settings(sight):
+        k, v = (_value(configuration.settings.get(name)) for name in ("kv_type_k", "kv_type_v"))
+        known = sight.known(BACKEND)
+        if k is None and v is None and (configuration.command is None or known is None or known.value not in LLAMA_FAMILY):
+            continue
+        yield from _types(str(k or "f16"), str(v or "f16"), evidence)
+    told = sight.known(TOLD_CACHE_TYPE)
+    if told is not None:
+        source, origin = told.source, told.origin
+        bits = {"f16": 16.0, "q8": 8.5, "q5-q6": 5.5, "q4": 4.5}.get(told.value)
+        if bits is not None:
+            yield reading(KV_BITS, bits, source=source, origin=origin)
+        if told.value in {"f16", "q8", "q5-q6", "q4", "quantised", "mixed"}:
+            yield reading(KV_SMALLER_TYPE_SET, told.value != "f16", source=source, origin=origin)
+            yield reading(KV_TYPES_DIFFER, told.value == "mixed", source=source, origin=origin)
+        if told.value in {"f16", "q8", "q5-q6", "q4", "quantised"}:
+            yield reading(V_QUANTISED, told.value != "f16", source=source, origin=origin)
+
+
+def _types(k: str, v: str, evidence: Evidence) -> Iterator[Reading]:
+    yield reading(KV_TYPE_K, k, evidence)
+    yield reading(KV_TYPE_V, v, evidence)
+    bits_k, bits_v = bits_of(k), bits_of(v)
+    yield reading(KV_TYPES_DIFFER, k.lower() != v.lower(), evidence)
+    if bits_v is not None:
+        yield reading(V_QUANTISED, bits_v < 16, evidence)
+    if bits_k is not None and bits_v is not None:
+        yield reading(KV_BITS, min(bits_k, bits_v), evidence)
+        yield reading(KV_SMALLER_TYPE_SET, min(bits_k, bits_v) < 16, evidence)
+
+
+@derivation(
+    reads=(Configuration, LogEvent),
+    needs=(TOLD_FLASH_ATTENTION, TOLD_SPECULATION, TOLD_PROJECTOR, TOLD_SHIFT_ON, BACKEND),
+    gives=(FLASH_ATTENTION, FLASH_FORCED_OFF, SPECULATION, PROJECTOR, CONTEXT_SHIFT_ON),
+)
+def switches(sight: Sight) -> Iterator[Reading]:
+    """Give what is on and off: flash attention, speculation, projector, context shift."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "flash-attention" and event.on is False and event.reason not in {"disabled", "0", "false", "off", None}:
+            yield reading(FLASH_FORCED_OFF, True, evidence)
+            yield reading(FLASH_ATTENTION, "forced-off", evidence)
+        elif event.event == "flash-attention" and event.on is not None:
+            yield reading(FLASH_ATTENTION, "on" if event.on else "off", evidence)
+        elif event.event == "projector":
+            yield reading(PROJECTOR, True, evidence)
+        elif event.event == "speculation":
+            yield reading(SPECULATION, True, evidence)
+    for evidence, configuration in _settings(sight):
+        settings = configuration.settings
+        known = sight.known(BACKEND)
+        complete = configuration.command is not None and known is not None and known.value in LLAMA_FAMILY
+        flash = _value(settings.get("flash_attention"))
+        if flash is not None:
+            on = _flag(flash)
+            yield reading(FLASH_ATTENTION, "auto" if on is None else "on" if on else "off", evidence)
+        speculation = [_value(settings.get(name)) for name in ("speculation", "draft_model")]
+        if any(speculation):
+            yield reading(SPECULATION, any(s not in {None, "", "none", "off", False} for s in speculation), evidence)
+        elif complete:
+            yield reading(SPECULATION, False, evidence)
+        projector = _value(settings.get("mmproj"))
+        loaded = _flag(_value(settings.get("mmproj_loaded")))
+        if projector or loaded is not None or complete:
+            yield reading(PROJECTOR, bool(projector) or bool(loaded), evidence)
+        shift = _flag(_value(settings.get("context_shift")))
+        if shift is not None:
+            yield reading(CONTEXT_SHIFT_ON, shift, evidence)
+    told = sight.known(TOLD_FLASH_ATTENTION)
+    if told is not None:
+        yield reading(FLASH_ATTENTION, told.value, source=told.source, origin=told.origin)
+        if told.value == "forced-off":
+            yield reading(FLASH_FORCED_OFF, True, source=told.source, origin=told.origin)
+    told = sight.known(TOLD_SPECULATION)
+    if told is not None:
+        yield reading(SPECULATION, told.value != "none", source=told.source, origin=told.origin)
+    for asked, fact in ((TOLD_PROJECTOR, PROJECTOR), (TOLD_SHIFT_ON, CONTEXT_SHIFT_ON)):
+        told = sight.known(asked)
+        if told is not None:
+            yield reading(fact, told.value, source=told.source, origin=told.origin)
+
+
+@derivation(
+    reads=(ModelFile, ModelIdentity, LogEvent),
+    needs=(TOLD_MODEL_KIND,),
+    gives=(SLIDING_WINDOW, RECURRENT, MODEL_BYTES, ROPE_TYPE_FILE, ROPE_CHOSEN_BY_WINDOW),
+)
+def model(sight: Sight) -> Iterator[Reading]:
+    """Give what the model is: sliding window, recurrent layers, size, position scaling of its file."""
+    for evidence, file in sight.of(ModelFile):
+        yield reading(MODEL_BYTES, file.size_bytes, evidence)
+        yield reading(SLIDING_WINDOW, file.sliding_window or 0, evidence)
+        if file.recurrent is not None:
+            yield reading(RECURRENT, file.recurrent, evidence)
+        yield reading(ROPE_TYPE_FILE, (file.rope_scaling_type or "none")[:64], evidence)
+        yield reading(ROPE_CHOSEN_BY_WINDOW, (file.rope_scaling_type or "") == "longrope", evidence)
+    for evidence, identity in sight.of(ModelIdentity):
+        if identity.size_bytes:
+            yield reading(MODEL_BYTES, identity.size_bytes, evidence)
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "model-info" and event.key == "n_swa":
+            window = _whole(event.value)
+            if window is not None and window >= 0:
+                yield reading(SLIDING_WINDOW, window, evidence)
+        elif event.event == "model-info" and event.key == "file_size" and event.size_bytes:
+            yield reading(MODEL_BYTES, event.size_bytes, evidence)
+        elif event.event == "rope" and event.key == "rope_scaling" and event.value is not None:
+            yield reading(ROPE_TYPE_FILE, str(event.value)[:64], evidence)
+    told = sight.known(TOLD_MODEL_KIND)
+    if told is not None:
+        yield reading(RECURRENT, "hybrid" in told.value, source=told.source, origin=told.origin)
+
+
+@derivation(
+    reads=(Configuration, ModelFile, LogEvent),
+    needs=(BACKEND, TOLD_POSITION_SCALING),
+    gives=(ROPE_BASE_RATIO, ROPE_SCALE_RATIO, ROPE_SET),
+)
+def positions(sight: Sight) -> Iterator[Reading]:
+    """Compare position base and scale in force with the model file's, by the log's load lines, or by command line and file."""
+    in_force: dict[str, tuple[float, Evidence]] = {}
+    trained: dict[str, float] = {}
+    for evidence, event in sight.of(LogEvent):
+        if event.event != "rope" or event.key is None:
+            continue
+        number = _number(event.value)
+        if number is None or number <= 0:
+            continue
+        if event.key in {"freq_base", "freq_scale"}:
+            in_force[event.key] = (number, evidence)
+        elif event.key in {"freq_base_train", "freq_scale_train"}:
+            trained[event.key.removesuffix("_train")] = number
+    for name, fact in (("freq_base", ROPE_BASE_RATIO), ("freq_scale", ROPE_SCALE_RATIO)):
+        if name in in_force and name in trained:
+            yield reading(fact, ratio(in_force[name][0], trained[name]), in_force[name][1])
+    file = sight.last(ModelFile)
+    last = sight.last(Configuration)
+    if last is not None:
+        yield from _positions_set(last[0], last[1], file[1] if file else None, sight)
+    told = sight.known(TOLD_POSITION_SCALING)
+    if told is not None and told.value in {"set", "none", "needed"}:
+        yield reading(ROPE_SET, told.value == "set", source=told.source, origin=told.origin)
+
+
+def _positions_set(evidence: Evidence, configuration: Configuration, file: ModelFile | None, sight: Sight) -> Iterator[Reading]:
+    settings = configuration.settings
+    base = positive(_number(_value(settings.get("rope_freq_base"))))
+    scale = positive(_number(_value(settings.get("rope_freq_scale"))))
+    stretch = positive(_number(_value(settings.get("rope_scale"))))
+    if scale is None and stretch is not None:
+        scale = 1.0 / stretch
+    kind = _value(settings.get("rope_scaling"))
+    known = sight.known(BACKEND)
+    complete = configuration.command is not None and known is not None and known.value in LLAMA_FAMILY
+    if base is not None or scale is not None or kind not in {None, "", "none"}:
+        yield reading(ROPE_SET, True, evidence)
+    elif complete:
+        yield reading(ROPE_SET, False, evidence)
+    if base is not None and file is not None and file.rope_freq_base:
+        yield reading(ROPE_BASE_RATIO, ratio(base, file.rope_freq_base), evidence)
+    elif base is None and complete:
+        # What is not set is taken from the file.
+        yield reading(ROPE_BASE_RATIO, 1.0, evidence)
+    if scale is not None and file is not None:
+        yield reading(ROPE_SCALE_RATIO, ratio(scale, 1.0 / (file.rope_scaling_factor or 1.0)), evidence)
+    elif scale is None and complete:
+        yield reading(ROPE_SCALE_RATIO, 1.0, evidence)
+
+
+@derivation(
+    needs=(ROPE_BASE_RATIO, ROPE_SCALE_RATIO, ROPE_SET, ROPE_TYPE_FILE, WINDOW_IN_FORCE, WINDOW_TRAINED),
+    gives=(ROPE_WRONG, ROPE_MISSING),
+)
+def positions_judged(sight: Sight) -> Iterator[Reading]:
+    """Say whether positions are off within the training, or unscaled beyond it. Scaling beyond the training is what scaling is for."""
+    ratios = [known for known in (sight.known(ROPE_BASE_RATIO), sight.known(ROPE_SCALE_RATIO)) if known is not None]
+    window, trained = sight.known(WINDOW_IN_FORCE), sight.known(WINDOW_TRAINED)
+    beyond = None if window is None or trained is None or not trained.value else window.value > trained.value * 1.02
+    off = [known for known in ratios if not 0.98 <= known.value <= 1.02]
+    if off and beyond is not True:
+        yield reading(ROPE_WRONG, True, source=off[0].source, origin=off[0].origin)
+    elif len(ratios) == 2:
+        yield reading(ROPE_WRONG, False, source=ratios[0].source, origin=ratios[0].origin)
+    scaled = sight.known(ROPE_SET)
+    in_file = sight.known(ROPE_TYPE_FILE)
+    if beyond is not None and window is not None:
+        file_scales = in_file is not None and in_file.value not in {"none", "linear", ""}
+        if not beyond:
+            yield reading(ROPE_MISSING, False, source=window.source, origin=window.origin)
+        elif scaled is not None and not off:
+            yield reading(ROPE_MISSING, not scaled.value and not file_scales, source=scaled.source, origin=scaled.origin)
