@@ -13,7 +13,7 @@ MAX_LINE = 65_536
 Level = Literal["error", "warning", "info", "debug"]
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:<=>?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\^_=>()#78][0-9A-B]?)")
-_CONTROLS = {code: None for code in (*range(9), *range(11, 13), *range(14, 32), 127)}
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 13), *range(14, 32), 127))
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _TIME = re.compile(
     r"""^[\s|]*(?:\S{1,40}\s*\|\s)?(?:\[\d{2,7}\]\s)?[\[(<]?(?:

@@ -18,7 +18,7 @@ from probes.evidence.events import EventKind, LogEvent, LogSummary
 from .dialects import DIALECTS, all_rules
 from .fold import Folder
 from .frame import Level, Line, read_line
-from .rule import EVENT_FIELDS, FAILURES, Fields, Rule
+from .rule import EVENT_FIELDS, FAILURES, Fields, Found, Kind, Rule
 from .scan import Candidate, Scanner
 from .source import BLOCK, open_source, rotation
 
@@ -49,7 +49,7 @@ class _Rules:
             HOT_AFTER * (5 if any(rules[index].event in FAILURES for index in found) else 1) for found in self._owners
         )
 
-    def match(self, text: str) -> tuple[Rule, list[tuple[EventKind, Fields]]] | None:
+    def match(self, text: str) -> tuple[Rule, Found] | None:
         """Give the first rule that the line obeys, and its events."""
         hits = {which for which, _start, _end in self._search.find_matches_as_indexes(text, overlapping=True)}
         if not hits:
@@ -123,7 +123,7 @@ class LineParser:
         for kind, fields in events:
             yield from self._take(kind, fields, line, matched.dialect, candidate)
 
-    def _take(self, kind: EventKind, fields: Fields, line: Line, dialect: str, candidate: Candidate) -> Iterator[LogEvent]:
+    def _take(self, kind: Kind, fields: Fields, line: Line, dialect: str, candidate: Candidate) -> Iterator[LogEvent]:
         weak = fields.pop("_weak", False)
         pending = self._pending
         if kind == "attach":
@@ -187,11 +187,17 @@ def _same_failure(pending: _Failure, kind: EventKind, fields: Fields, *, weak: b
     sizes = old.get("size_bytes"), fields.get("size_bytes")
     if sizes[0] is not None and sizes[1] is not None and abs(sizes[0] - sizes[1]) > max(1 << 20, sizes[0] // 100):
         return False
-    devices = old.get("device"), fields.get("device")
-    if devices[0] is None or devices[1] is None:
+    if old.get("device") is None or fields.get("device") is None:
         return True
-    ends = [device[len(device.rstrip("0123456789")) :] for device in devices]
-    return devices[0] == devices[1] or (ends[0] == ends[1] and min(len(device) for device in devices) <= 2)
+    first, second = str(old["device"]), str(fields["device"])
+    if first == second:
+        return True
+    # "device 0" and "CUDA0" are the same one.
+    return _index(first) == _index(second) and (first.isdigit() or second.isdigit())
+
+
+def _index(device: str) -> str:
+    return device[len(device.rstrip("0123456789")) :]
 
 
 def _fill(fields: Fields, more: Fields, over: tuple[str, ...] = ()) -> None:
@@ -208,7 +214,7 @@ def _event(kind: EventKind, fields: Fields) -> LogEvent:
     return LogEvent(event=kind, **{key: value for key, value in fields.items() if value is not None and key in EVENT_FIELDS})
 
 
-def _breakdown(row: dict[str, Any]) -> list[tuple[EventKind, Fields]]:
+def _breakdown(row: dict[str, Any]) -> Found:
     """Read one row of llama.cpp's memory breakdown (MiB)."""
 
     def mib(key: str) -> int | None:
@@ -222,7 +228,7 @@ def _breakdown(row: dict[str, Any]) -> list[tuple[EventKind, Fields]]:
         return []
     name = name[:200]
     parts = (("model", "weights"), ("context", "kv"), ("compute", "compute"))
-    events: list[tuple[EventKind, Fields]] = [
+    events: Found = [
         ("buffer", {"device": name, "component": component, "size_bytes": mib(key), "key": "breakdown"})
         for key, component in parts
         if mib(key) is not None

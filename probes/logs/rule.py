@@ -6,12 +6,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from probes.evidence.events import EventKind, LogEvent
 
 Fields = dict[str, Any]
-Make = Callable[[re.Match[str], Fields], "list[tuple[EventKind, Fields]]"]
+Kind = EventKind | Literal["attach"]
+"""``attach``: no event of its own; its fields belong to the failure a few lines before."""
+Found = list[tuple[Kind, Fields]]
+Make = Callable[[re.Match[str], Fields], Found]
 
 _KIB = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZES = ("size", "free", "total", "limit")
@@ -56,7 +59,7 @@ class Rule:
     level: str | None = None
     dialect: str = ""
 
-    def events(self, line: str) -> list[tuple[EventKind, Fields]]:
+    def events(self, line: str) -> Found:
         """Give the events of a line: kind and fields; empty if it is not such a line."""
         match = self.pattern.search(line)
         if match is None:
@@ -84,7 +87,7 @@ def rule(
 
 
 def read_groups(match: re.Match[str]) -> Fields:
-    """Turn named groups into fields: ``size_mib`` → ``size_bytes``, ``seconds_ms`` → ``seconds``, ``tokens2`` → ``tokens``, …
+    """Turn named groups into fields: ``size_mib`` → ``size_bytes``, ``seconds_ms`` → ``seconds``, ``tokens2`` → ``tokens``.
 
     A group that did not take part, or whose number makes no sense, gives nothing.
     """

@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -152,14 +152,20 @@ def _unpacked(stream: BinaryIO, name: str) -> tuple[BinaryIO, bytes]:
         whole = cast("BinaryIO", _Rejoined(head, stream))
         if packed is None:
             return _plain(head, stream)
-        opened = {"gz": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}[packed]
-        inner = cast("BinaryIO", opened(fileobj=whole) if packed == "gz" else opened(whole))  # type: ignore[call-overload]
+        inner = _OPEN[packed](whole)
         first = inner.read(BLOCK)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
         raise BadFileError(f"{name} cannot be read: {_one_line(error)}") from error
     if not isinstance(first, bytes):
         raise BadFileError(f"{name} does not give bytes; open it in binary mode")
     return inner, first
+
+
+_OPEN: dict[str, Callable[[BinaryIO], BinaryIO]] = {
+    "gz": lambda whole: cast("BinaryIO", gzip.GzipFile(fileobj=whole)),
+    "bz2": lambda whole: cast("BinaryIO", bz2.BZ2File(whole)),
+    "xz": lambda whole: cast("BinaryIO", lzma.LZMAFile(whole)),  # noqa: SIM115 - it is closed with its source
+}
 
 
 def _plain(head: bytes, stream: BinaryIO) -> tuple[BinaryIO, bytes]:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, ARG001, ARG005 - a pattern is read best on one line; every maker takes the match and its fields
 """llama.cpp (llama-server, llama-cli, libllama, ggml) in its old and new forms, and whatever embeds it.
 
 Formats of the builds of 2023 to 2026: function names before the colon change often and are not relied on; the text after them is.
@@ -8,8 +9,7 @@ from __future__ import annotations
 import re
 
 from probes.evidence.events import EventKind
-
-from ..rule import Fields, Rule, integer, number, rule
+from probes.logs.rule import Fields, Found, Rule, integer, number, rule
 
 NAME = "llamacpp"
 
@@ -17,7 +17,7 @@ _PROJECTOR_HEADS = re.compile(r"(?:alloc_compute_meta|reserve_compute_meta|warmu
 _COMPONENTS = {"model": "weights", "kv": "kv", "rs": "state", "compute": "compute", "output": "output"}
 
 
-def _buffer(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _buffer(match: re.Match[str], fields: Fields) -> Found:
     device = fields.get("device") or ""
     what = (match["what"] or "").split()[-1:] or [""]
     component = _COMPONENTS.get(what[0].lower())
@@ -26,13 +26,13 @@ def _buffer(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Field
         component = "projector"
     elif component is None:
         component = "weights" if "load_tensors" in head else "kv" if "kv_cache" in head else "state" if match["state"] else "other"
-    if not re.match(r"(?:CUDA|ROCm|HIP|MUSA|Vulkan|SYCL|MTL|Metal|CPU|RPC|Meta|CANN|OpenCL|HTP|BLAS|Kompute|GPU|VK|NPU|ACCEL|WebGPU|ZenDNN)", device, re.I):
+    if not re.match(r"(?:CUDA|ROCm|HIP|MUSA|Vulkan|SYCL|MTL|Metal|CPU|RPC|Meta|CANN|OpenCL|HTP|BLAS|Kompute|GPU|VK|NPU|ACCEL|WebGPU|ZenDNN)", device, re.IGNORECASE):
         return []
     fields.update(device=device, component=component)
     return [("buffer", fields)]
 
 
-def _kv_total(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _kv_total(match: re.Match[str], fields: Fields) -> Found:
     head = match.string[: match.start()]
     seqs, streams = integer(match["seqs"] or ""), integer(match["streams"] or "")
     fields["streams"] = streams if streams is not None else seqs
@@ -41,20 +41,20 @@ def _kv_total(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fie
     return [("kv-cache", fields)]
 
 
-def _kv_self(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _kv_self(match: re.Match[str], fields: Fields) -> Found:
     fields.setdefault("which", "base")
     if fields.get("type_v") == "not used":
         fields["type_v"] = None
     return [("kv-cache", fields)]
 
 
-def _creating(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _creating(match: re.Match[str], fields: Fields) -> Found:
     what = " ".join(match["what"].lower().split())
     fields["which"] = {"non-swa": "base", "swa": "swa", "main": "main", "indexer": "indexer"}.get(what, what.replace(" ", "-"))
     return [("kv-cache", fields)]
 
 
-def _context_value(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _context_value(match: re.Match[str], fields: Fields) -> Found:
     key, text = match["key"], match["text"].strip().strip("'")
     value = integer(text)
     if key in {"n_ctx", "n_ctx_seq", "n_ctx_per_seq"}:
@@ -82,7 +82,7 @@ _INFO_KEYS = {
 }  # fmt: skip
 
 
-def _print_info(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _print_info(match: re.Match[str], fields: Fields) -> Found:
     key = _INFO_KEYS.get(match["key"].strip())
     text = match["text"].strip()
     if key is None or not text:
@@ -110,7 +110,7 @@ _META_KEYS = {
 }  # fmt: skip
 
 
-def _meta(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _meta(match: re.Match[str], fields: Fields) -> Found:
     full = match["key"]
     key = _META_KEYS.get(full) or _META_KEYS.get(full.partition(".")[2])
     text = match["text"].strip()
@@ -123,7 +123,7 @@ def _meta(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]
     return [(kind, {"key": key, "value": text if value is None else int(value) if value == int(value) else value})]
 
 
-def _cuda_alloc(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _cuda_alloc(match: re.Match[str], fields: Fields) -> Found:
     why = match["why"].lower()
     fields["api"] = "cuda" if "hip" not in why and "rocm" not in match.string.lower() else "rocm"
     return [("alloc-failed", fields)]
@@ -141,7 +141,7 @@ def _api_of(name: str) -> str | None:
     return None
 
 
-def _named_alloc(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _named_alloc(match: re.Match[str], fields: Fields) -> Found:
     api = _api_of(fields.get("device") or "")
     if api == "host-pinned":
         fields["component"] = fields.get("component") or "pinned"
@@ -150,22 +150,7 @@ def _named_alloc(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, 
     return [("alloc-failed", fields)]
 
 
-def _gpu_error(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
-    api = {"cuda": "cuda", "rocm": "rocm", "hip": "rocm", "musa": "musa"}[match["api_name"].lower()]
-    why = match["why"].strip().lower()
-    fields.update(api=api, reason=why[:200])
-    if "out of memory" in why or "memory allocation" in why:
-        fields["reason"] = "out of memory"
-        return [("alloc-failed", fields)]
-    if re.search(r"device lost|no longer|device-side assert|unavailable|not ready|fell off|disconnected|unknown error", why):
-        lost = "not ready" not in why and "unknown error" not in why and "assert" not in why
-        return [("device-lost" if lost else "kernel-error", fields)]
-    if "timed out" in why or "timeout" in why:
-        return [("watchdog", fields)]
-    return [("kernel-error", fields)]
-
-
-def _timing(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _timing(match: re.Match[str], fields: Fields) -> Found:
     fields["phase"] = {"prompt eval": "prefill", "eval": "generation", "total": "total"}[" ".join(match["what"].split())]
     if fields["phase"] == "total" or not fields.get("tokens"):
         return []
@@ -174,7 +159,7 @@ def _timing(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Field
     return [("timing", fields)]
 
 
-def _progress(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _progress(match: re.Match[str], fields: Fields) -> Found:
     share = number(match["share"])
     tokens = fields.get("tokens")
     if tokens and share and 0 < share <= 1.0001:
@@ -184,34 +169,34 @@ def _progress(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fie
     return [("prefill-progress", fields)]
 
 
-def _refused(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _refused(match: re.Match[str], fields: Fields) -> Found:
     return [("refused", fields)]
 
 
-def _decode_off(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _decode_off(match: re.Match[str], fields: Fields) -> Found:
     text, code = match.string, fields.get("code")
     if "ontext size has been exceeded" in text or code == 1:
         return [("pool-full", {**fields, "reason": "no-slot"})]
     return [("decode-failed", {**fields, "reason": "batch" if code == -1 else "compute"})]
 
 
-def _ret(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _ret(match: re.Match[str], fields: Fields) -> Found:
     code = fields.get("code")
     fields["reason"] = {1: "no-slot", -1: "batch", 2: "aborted"}.get(code if code is not None else 99, "compute")
     return [("decode-failed", fields)]
 
 
-def _checkpoint(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _checkpoint(match: re.Match[str], fields: Fields) -> Found:
     fields["key"] = {"cr": "created", "re": "restored"}.get(match["what"][:2].lower(), "erased")
     return [("checkpoint", fields)]
 
 
-def _similarity(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _similarity(match: re.Match[str], fields: Fields) -> Found:
     fields["key"] = "lcp-similarity"
     return [("cache-reuse", fields)]
 
 
-def _reprocess(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _reprocess(match: re.Match[str], fields: Fields) -> Found:
     text = match.string.lower()
     fields["reason"] = "swa" if "swa" in text and "hybrid" not in text else "hybrid" if "hybrid" in text or "recurrent" in text else "unknown"
     if "swa or" in text or ("swa" in text and "hybrid" in text):
@@ -219,46 +204,19 @@ def _reprocess(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fi
     return [("full-reprocess", fields)]
 
 
-def _draft_rate(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _draft_rate(match: re.Match[str], fields: Fields) -> Found:
     fields.setdefault("key", "acceptance")
     return [("speculation", fields)]
 
 
-def _metal_status(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _metal_status(match: re.Match[str], fields: Fields) -> Found:
     fields["api"] = "metal"
     fields["reason"] = f"command buffer failed with status {fields.get('code')}"
     return [("kernel-error", fields)]
 
 
-def _metal_reason(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
-    fields["api"] = "metal"
-    text = match.string
-    if "nsufficient Memory" in text or "OutOfMemory" in text:
-        return [("alloc-failed", {**fields, "reason": "Insufficient Memory"})]
-    if "Interactivity" in text or "Timeout" in text or "timed out" in text:
-        return [("watchdog", {**fields, "reason": "interactivity" if "Interactivity" in text else "timeout"})]
-    return [("kernel-error", {**fields, "reason": fields.get("reason", "")[:200]})]
-
-
-def _vulkan_alloc(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
-    text = match.string
-    fields["api"] = "vulkan"
-    if "exceeds device" in text or "maxMemoryAllocationSize" in text or "max buffer" in text.lower():
-        fields["reason"] = "over the largest single allocation"
-    return [("alloc-failed", fields)]
-
-
-def _sycl_error(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
-    fields.update(api="sycl", reason=match["why"])
-    if "OUT_OF" in match["why"] or "OUTOFMEMORY" in match["why"].upper():
-        return [("alloc-failed", fields)]
-    if "DEVICE_LOST" in match["why"]:
-        return [("device-lost", fields)]
-    return [("kernel-error", fields)]
-
-
-def _table_row(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
-    found: list[tuple[EventKind, Fields]] = []
+def _table_row(match: re.Match[str], fields: Fields) -> Found:
+    found: Found = []
     device = match["device"].strip()
     for group, component in (("model", "weights"), ("context", "kv"), ("compute", "compute")):
         value = number(match[group])
@@ -278,7 +236,7 @@ def _table_row(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fi
     return found
 
 
-def _fit(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]:
+def _fit(match: re.Match[str], fields: Fields) -> Found:
     text = match.string
     if "context size reduced" in text:
         return [("window-capped", {**fields, "reason": "fit"}), ("fit", {**fields, "key": "reduced-context"})]
@@ -296,13 +254,44 @@ def _fit(match: re.Match[str], fields: Fields) -> list[tuple[EventKind, Fields]]
 _MS = r"(?P<seconds_ms>[\d.]+)\s*ms"
 _FREE = r"(?P<free_mib>\d+) MiB free"
 
+
+def _cache_alloc(match: re.Match[str], fields: Fields) -> Found:
+    component = "compute" if match["compute"] else "state" if match["kv"] in {"rs", "DSV4"} else "kv"
+    return [("alloc-failed", {"component": component})]
+
+
+def _slots(match: re.Match[str], fields: Fields) -> Found:
+    found: Found = [("slots", {key: fields.get(key) for key in ("count", "unified")})]
+    if fields.get("tokens"):
+        found.append(("window", {"which": "per-slot", "tokens": fields["tokens"], "key": "n_ctx_slot"}))
+    return found
+
+
+def _against_trained(match: re.Match[str], fields: Fields) -> Found:
+    key = "over-trained" if match["sign"] == ">" else "under-trained"
+    return [
+        ("window", {"which": "per-slot", "tokens": fields["tokens"], "of": fields["of"], "key": key}),
+        ("window", {"which": "trained", "tokens": fields["of"], "key": "n_ctx_train"}),
+    ]
+
+
+def _host_alloc(match: re.Match[str], fields: Fields) -> Found:
+    cache = bool(match["cache"])
+    reason = "prompt cache" if cache else "host memory"
+    return [("alloc-failed", {"api": "cpu", "component": "other" if cache else None, "reason": reason})]
+
+
+def _shift(match: re.Match[str], fields: Fields) -> Found:
+    reason = fields.get("reason") or ""
+    return [("context-shift", {**fields, "key": "off" if "disabled" in reason or "not support" in reason else None})]
+
 RULES: tuple[Rule, ...] = (
     # --- start, program, devices
     rule("program", ("build: ", " with cc", "build info", "build_info"), r"\b(?:main|build|cmn\s.*|srv\s.*|build_info)\s*[:=]\s*(?:build\s*[=:]?\s*)?(?P<version>b?\d{3,6}(?:-[0-9a-f]{6,12}| \([0-9a-f]{6,12}\)))", name="llama.cpp"),
     rule("program", "build_info: ", r"build_info:\s*(?P<version>b\d+-\w+)", name="llama.cpp"),
     rule("command", ("llama-server -", "llama-server.exe -", "llama-cli -", "llama-bench -", "llama-server --", "/server -m "), r"(?P<value>(?:\S*/|[A-Za-z]:\\\S*)?(?:llama-(?:server|cli|bench|perplexity)(?:\.exe)?|server)[\"']?\s+-{1,2}[a-zA-Z].*)"),
     rule("loading", ("loading draft model", "creating MTP draft context", "loading draft"), which="draft"),
-    rule("loading", ("loading model '", "loading model\"", "loaded meta data with", "loading model from"), r"loading model(?: from)?\s*['\"]?(?P<name>[^'\"\s]+)|loaded meta data with \d+ key-value pairs and \d+ tensors from (?P<name2>.+?) \(version"),
+    rule("loading", ("loading model '", 'loading model"', "loaded meta data with", "loading model from"), r"loading model(?: from)?\s*['\"]?(?P<name>[^'\"\s]+)|loaded meta data with \d+ key-value pairs and \d+ tensors from (?P<name2>.+?) \(version"),
     rule("device-found", "- using device ", r"using device (?P<device>\S+)\s+\((?P<name>[^()]*(?:\([^()]*\)[^()]*)*)\)(?:\s+\([^)]*\))?\s+-\s+" + _FREE),
     rule("device-found", ": using device ", r"using device (?P<device>\S+)\s+\((?P<name>[^()]*(?:\([^()]*\)[^()]*)*)\)(?:\s+\([^)]*\))?\s+-\s+" + _FREE),
     rule("device-found", " MiB free)", r"-\s+(?P<device>[A-Za-z]+\d*)\s*:\s+(?P<name>.+?) \((?P<total_mib>\d+) MiB, " + _FREE + r"\)"),
@@ -323,28 +312,14 @@ RULES: tuple[Rule, ...] = (
     rule("alloc-failed", "failed to allocate output buffer", r"failed to allocate output buffer of size (?P<size_mib>[\d.]+) MiB", component="output"),
     rule("alloc-failed", "failed to allocate buffer of size", r"(?:(?P<device>\w*cpu\w*)_buffer\S*|\S*): failed to allocate buffer of size (?P<size_b>\d+)", api="cpu", make=lambda m, f: [("alloc-failed", {**f, "device": "CPU"})]),
     rule("alloc-failed", "insufficient memory (attempted", r"insufficient memory \(attempted to allocate (?P<size_mib>[\d.]+) MB\)", api="cpu", device="CPU"),
-    rule("alloc-failed", ("failed to allocate buffer for", "failed to allocate compute", "failed to create memory", "failed to allocate KV", "failed to allocate kv", "llama_kv_cache_init() failed", "failed to allocate graph"), r"failed to allocate buffer for (?:the )?(?P<kv>kv|rs|DSV4)|failed to allocate (?P<compute>compute|graph)|(?P<kv2>failed to create memory|failed to allocate (?:KV|kv)|llama_kv_cache_init\(\) failed)", make=lambda m, f: [("alloc-failed", {"component": "compute" if m["compute"] else "state" if m["kv"] in {"rs", "DSV4"} else "kv"})]),
-    rule("alloc-failed", "Device memory allocation of size", r"Device memory allocation of size (?P<size_b>\d+) failed", make=_vulkan_alloc),
-    rule("alloc-failed", "ggml_vulkan: Memory allocation", r"Memory allocation of size (?P<size_b>\d+) failed", make=_vulkan_alloc),
-    rule("alloc-failed", ("ErrorOutOfDeviceMemory", "ErrorOutOfHostMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY", "exceeds device buffer size limit", "exceeds device memory allocation limit", "No suitable memory type found", "maxMemoryAllocationSize", "maxBufferSize"), r"(?P<reason>Error(?:OutOf\w+Memory)|VK_ERROR_OUT_OF_\w+|exceeds device \w+ (?:size|allocation) limit|No suitable memory type found|exceeds.*(?:maxMemoryAllocationSize|maxBufferSize))", make=_vulkan_alloc),
+    rule("alloc-failed", ("failed to allocate buffer for", "failed to allocate compute", "failed to create memory", "failed to allocate KV", "failed to allocate kv", "llama_kv_cache_init() failed", "failed to allocate graph"), r"failed to allocate buffer for (?:the )?(?P<kv>kv|rs|DSV4)|failed to allocate (?P<compute>compute|graph)|(?P<kv2>failed to create memory|failed to allocate (?:KV|kv)|llama_kv_cache_init\(\) failed)", make=_cache_alloc),
     rule("alloc-failed", ("failed to allocate Metal buffer", "failed to allocate buffer, size"), r"failed to allocate Metal buffer of (?P<size_b>\d+) bytes|failed to allocate buffer, size =\s*(?P<size_mib>[\d.]+) MiB", api="metal"),
-    rule("alloc-failed", ("kIOGPUCommandBufferCallback", "Insufficient Memory (0"), r"(?:error: |failed: )?(?P<reason>[\w ]+) \([0-9a-fA-F]{8}:kIOGPU\w+\)|kIOGPUCommandBufferCallback\w+|Insufficient Memory", make=_metal_reason),
-    rule("watchdog", "Impacting Interactivity", api="metal", reason="interactivity"),
     rule("kernel-error", "command buffer", r"command buffer (?:\d+ )?failed with status (?P<code>\d+)", make=_metal_status),
     rule("kernel-error", "backend is in error state", api="metal", reason="error state from an earlier failure"),
-    rule("alloc-failed", ("UR_RESULT_ERROR", "OUT_OF_RESOURCES", "ZE_RESULT_ERROR", "PI_ERROR_", "level_zero backend failed", "Native API failed"), r"(?P<why>(?:UR|ZE)_RESULT_ERROR_\w+|PI_ERROR_\w+|OUT_OF_\w+)", make=_sycl_error),
-    rule("alloc-failed", ("can't allocate", "alloc_buffer: can't"), r"can.t allocate (?P<size_b>\d+) Bytes? of memory on device", api="sycl"),
     rule("config-ignored", "failed to mlock", r"failed to mlock (?P<size_b>\d+)-byte buffer", key="mlock", level="warning"),
-    rule("alloc-failed", ("failed to allocate memory for prompt cache", "std::bad_alloc", "bad allocation", "Cannot allocate memory"), r"(?P<cache>failed to allocate memory for prompt cache)|std::bad_alloc|bad allocation|Cannot allocate memory", api="cpu", make=lambda m, f: [("alloc-failed", {"api": "cpu", "component": "other" if m["cache"] else None, "reason": "prompt cache" if m["cache"] else "host memory"})]),
+    rule("alloc-failed", ("failed to allocate memory for prompt cache", "std::bad_alloc", "bad allocation", "Cannot allocate memory"), r"(?P<cache>failed to allocate memory for prompt cache)|std::bad_alloc|bad allocation|Cannot allocate memory", api="cpu", make=_host_alloc),
     # --- errors of the device
-    rule("kernel-error", "exceeds maximum value of", r"(?P<reason>Grid Dimension \w+|Block Dimension \w+|\w[\w ]*) of (?P<tokens>\d+) exceeds maximum value of (?P<limit>\d+)", api="cuda", level="error"),
-    rule("kernel-error", ("CUDA error: ", "ROCm error: ", "HIP error: ", "MUSA error: "), r"(?P<api_name>CUDA|ROCm|HIP|MUSA) error: (?P<why>[^\n]+)", make=_gpu_error),
-    rule("kernel-error", (": CUDA error", ": ROCm error", ": HIP error"), r"\.cuh?:\d+: (?P<api>CUDA|ROCm|HIP) error", make=lambda m, f: [("kernel-error", {"_weak": True, "api": "cuda" if m["api"] == "CUDA" else "rocm"})]),
-    rule("kernel-error", "in function ", r"current device: (?P<device>-?\d+), in function (?P<key>\S+)", make=lambda m, f: [("attach", f)]),  # type: ignore[list-item]
-    rule("device-lost", ("ErrorDeviceLost", "VK_ERROR_DEVICE_LOST", "context is lost", "device lost on"), r"ErrorDeviceLost|VK_ERROR_DEVICE_LOST|The CS has been (?:cancelled|rejected)[^\n]*|context is lost|device lost on (?P<device>\S+)", api="vulkan"),
-    rule("kernel-error", ("CUBLAS_STATUS_", "CUBLAS error", "rocBLAS error"), r"(?P<reason>CUBLAS_STATUS_\w+|rocBLAS error[^\n]{0,120})", make=lambda m, f: [("alloc-failed" if "ALLOC" in m["reason"] else "kernel-error", {**f, "api": "cuda" if "CUBLAS" in m["reason"] else "rocm"})]),
     rule("kernel-error", ("ggml_cuda_compute_forward", "ggml_metal_op_encode", "failed to compute graph", "graph_compute: ggml_backend", "failed with error -"), r"(?P<key>\w+): (?P<reason>\S+ failed|unsupported op[^\n]{0,80}|failed to compute graph[^\n]{0,60}|ggml_backend_sched_graph_compute_async failed[^\n]{0,40})", make=lambda m, f: [("unsupported" if "unsupported" in m["reason"] else "decode-failed", {**f, "reason": "compute" if "unsupported" not in m["reason"] else m["reason"]})]),
-    rule("kernel-error", ("out of bounds", "illegal memory access", "misaligned address", "invalid configuration argument", "invalid device function", "no kernel image"), r"(?P<reason>illegal memory access|misaligned address|invalid configuration argument|invalid device function|no kernel image[\w ]*|(?<!index )(?<!range )out of bounds (?:read|write|access))"),
     # --- refused loads
     rule("load-failed", ("requires flash_attn", "requires Flash Attention", "requires flash attention"), r"V cache (?:quantization )?(?:requires|was requested, but this requires) [Ff]lash[_ ][Aa]tt|requires flash_attn to be enabled", reason="quantised V cache needs flash attention", component="kv"),
     rule("load-failed", "does not support different K", r"model does not support different K \((?P<type_k>\S+)\) and V \((?P<type_v>\S+)\)", reason="different K and V types"),
@@ -357,14 +332,14 @@ RULES: tuple[Rule, ...] = (
     rule("load-failed", ("error loading model", "failed to load model", "failed to create context", "failed to create_context", "exiting due to model loading error", "failed to initialize the context", "unable to load model", "Failed to create context", "unable to create llama context", "unable to create context", "failed to load draft model", "failed to create MTP context", "failed to load multimodal", "unknown model architecture", "Failed to create llama_context", "Failed to load model from"), r"error loading model: (?P<reason>[^\n]+)|failed to initialize the context: (?P<reason2>[^\n]+)|(?P<reason3>unknown model architecture[^\n]{0,80})|(?:[Ff]ailed to (?:load|create|initialize)|unable to (?:load|create)|exiting due to)[^\n]{0,160}"),
     rule("load-failed", ("_M_range_check", "std::out_of_range", "vector::_M"), r"(?P<reason>(?:vector|basic_string|map|array|deque)::_M_range_check[^\n]{0,120}|std::out_of_range[^\n]{0,120}|invalid vector subscript)", make=lambda m, f: [("crash", f)]),
     # --- windows, slots
-    rule("window", "n_ctx_slot", r"initializing(?: slots)?, n_slots = (?P<count>\d+)(?:, n_ctx_slot = (?P<tokens>\d+))?(?:, kv_unified = '?(?P<unified>\w+))?", make=lambda m, f: [("slots", {k: f.get(k) for k in ("count", "unified")}), *([("window", {"which": "per-slot", "tokens": f["tokens"], "key": "n_ctx_slot"})] if f.get("tokens") else [])]),
+    rule("window", "n_ctx_slot", r"initializing(?: slots)?, n_slots = (?P<count>\d+)(?:, n_ctx_slot = (?P<tokens>\d+))?(?:, kv_unified = '?(?P<unified>\w+))?", make=_slots),
     rule("slots", "n_slots = ", r"initializing slots, n_slots = (?P<count>\d+)"),
     rule("slots", "n_parallel is set to auto", r"n_parallel = (?P<count>\d+)(?: and kv_unified = (?P<unified>\w+))?", key="auto"),
     rule("window", "new slot", r"id\s+(?P<slot>\d+) \| task -?\d+ \| new slot,? n_ctx(?:_slot)? = (?P<tokens>\d+)|new slot[\",].*?n_ctx_slot[\"=: ]+(?P<tokens2>\d+)", which="per-slot", key="slot"),
-    rule("window", "n_ctx_slot\":", r"n_ctx_slot[\"=: ]+(?P<tokens>\d+)", which="per-slot", key="slot"),
+    rule("window", 'n_ctx_slot":', r"n_ctx_slot[\"=: ]+(?P<tokens>\d+)", which="per-slot", key="slot"),
     rule("window-capped", "--kv-unified-per-slot", r"capping per-slot context \((?P<of>\d+)\) to --kv-unified-per-slot \((?P<tokens>\d+)\)", reason="per-slot"),
     rule("window-capped", ("exceeds the training context", "exceeds training context"), r"slot context \((?P<of>\d+)\) exceeds the training context of the model \((?P<tokens>\d+)\)(?P<capped> - capping)?", reason="trained"),
-    rule("window", ("will not be utilized", "possible training context overflow"), r"n_ctx(?:_seq|_per_seq|_pre_seq)? \((?P<tokens>\d+)\) (?P<sign>[<>]) n_ctx_train \((?P<of>\d+)\)", make=lambda m, f: [("window", {"which": "per-slot", "tokens": f["tokens"], "of": f["of"], "key": "over-trained" if m["sign"] == ">" else "under-trained"}), ("window", {"which": "trained", "tokens": f["of"], "key": "n_ctx_train"})]),
+    rule("window", ("will not be utilized", "possible training context overflow"), r"n_ctx(?:_seq|_per_seq|_pre_seq)? \((?P<tokens>\d+)\) (?P<sign>[<>]) n_ctx_train \((?P<of>\d+)\)", make=_against_trained),
     rule("window-capped", "n_ctx is not divisible", r"rounding down to (?P<tokens>\d+)", reason="rounding"),
     rule("window", ("n_ctx_train adjusted", "re-adjusting n_ctx_train"), r"n_ctx_train adjusted to (?P<tokens>\d+)", which="trained", key="yarn"),
     rule("window", ("n_ctx  ", "n_ctx         = ", "n_ctx_seq  ", "n_ctx_per_seq ", "n_ctx      ", "n_seq_max  ", "n_seq_max ", "n_batch  ", "n_ubatch  ", "flash_attn  ", "kv_unified  ", "freq_base  ", "freq_scale ", "n_rs_seq"), r"^(?:.*\b(?:llama_\w+|constructor|llama_init_from_model)\s*:\s*|\s*)(?P<key>n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|freq_base|freq_scale|mla_attn|n_rs_seq)\s*=\s*(?P<text>\S+)\s*$", make=_context_value),
@@ -396,8 +371,8 @@ RULES: tuple[Rule, ...] = (
     rule("refused", "is larger than the max context size", r"input \((?P<tokens>\d+) tokens\) is larger than the max context size \((?P<limit>\d+) tokens\)"),
     rule("refused", ("too large to process", "increase the physical batch size"), r"input (?:\((?P<tokens>\d+) tokens\) )?is too large to process.*?batch size: (?P<limit>\d+)", reason="batch"),
     rule("truncated", "input truncated", r"input truncated, n_ctx = (?P<limit>\d+), n_keep = \d+, n_left = \d+, n_prompt_tokens = (?P<tokens>\d+)|input truncated"),
-    rule("truncated", ("truncated = 1", "truncated\": true", "\"truncated\":true"), r"n_(?:tokens|past|ctx) = (?P<tokens>\d+), truncated = 1|\"truncated\":\s*true", reason="window-reached"),
-    rule("context-shift", ("slot context shift", "context shift", "context shifted", "context_shift"), r"context shift,? n_keep = (?P<kept>\d+), n_left = (?P<of>\d+), n_discard = (?P<count>\d+)|(?P<reason>applying context shift|context shifted|context shift is (?:disabled|not supported|enabled)[^\n]{0,80}|does not support context shift[^\n]{0,40})", make=lambda m, f: [("context-shift", {**f, "key": "off" if f.get("reason") and "able" in f["reason"] and "disabled" in f["reason"] else None})]),
+    rule("truncated", ("truncated = 1", 'truncated": true', '"truncated":true'), r"n_(?:tokens|past|ctx) = (?P<tokens>\d+), truncated = 1|\"truncated\":\s*true", reason="window-reached"),
+    rule("context-shift", ("slot context shift", "context shift", "context shifted", "context_shift"), r"context shift,? n_keep = (?P<kept>\d+), n_left = (?P<of>\d+), n_discard = (?P<count>\d+)|(?P<reason>applying context shift|context shifted|context shift is (?:disabled|not supported|enabled)[^\n]{0,80}|does not support context shift[^\n]{0,40})", make=_shift),
     rule("pool-full", ("find free space in the KV cache", "KV cache is full", "no more free cells", "purging slot"), r"failed to find free space in the KV cache.*?(?:n_batch = (?P<count>\d+))?(?:, ret = (?P<code>-?\d+))?$|KV cache is full|purging slot (?P<slot>\d+) with (?P<tokens>\d+) tokens|no more free cells", level="warning"),
     rule("pool-full", ("find a memory slot", "could not find a KV slot", "failed to find a slot", "find a kv cache slot"), r"(?:failed to find a memory slot|could not find a KV slot|failed to find a slot|find a kv cache slot) for batch of size (?:=\s*)?(?P<count>\d+)|could not find a KV slot", reason="no-slot", level="warning"),
     rule("pool-full", ("ontext size has been exceeded", "Invalid input batch", "Compute error."), r"(?:ontext size has been exceeded|Invalid input batch|Compute error)\.?(?:.*?off = -?\d+)?(?:,? n_batch = (?P<count>\d+))?(?:,? ret = (?P<code>-?\d+))?", make=_decode_off),
@@ -410,7 +385,7 @@ RULES: tuple[Rule, ...] = (
     rule("request", "prompt done", r"prompt done, n_(?:past|tokens) = (?P<tokens>\d+)", key="prompt-done"),
     rule("full-reprocess", ("forcing full prompt re-processing", "full prompt re-processing", "full prompt reprocessing"), make=_reprocess),
     rule("checkpoint", "context checkpoint", r"(?P<what>created|restored|erasing old|erased invalidated|erasing|removing) (?:old )?context checkpoint(?: (?P<count>\d+) of (?P<of>\d+))?(?:.*?n_tokens = (?P<tokens>\d+))?.*?size = (?P<size_mib>[\d.]+) MiB", make=_checkpoint),
-    rule("cache-reuse", ("LCP similarity", "lcp similarity"), r"LCP similarity, (?:f_)?sim_best = (?P<similarity>[\d.]+)", make=_similarity, flags=re.I),
+    rule("cache-reuse", ("LCP similarity", "lcp similarity"), r"LCP similarity, (?:f_)?sim_best = (?P<similarity>[\d.]+)", make=_similarity, flags=re.IGNORECASE),
     rule("cache-reuse", "selected slot by LRU", key="lru", similarity=0.0),
     rule("cache-reuse", ("memory_seq_rm", "kv cache rm"), r"(?:cached )?n_(?:tokens|past) = (?P<tokens>\d+),?.*memory_seq_rm|kv cache rm \[(?P<tokens2>\d+),", key="kept"),
     rule("cache-reuse", "reusing chunk with size", r"reusing chunk with size (?P<tokens>\d+)", key="chunk"),

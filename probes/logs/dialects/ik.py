@@ -1,0 +1,28 @@
+# ruff: noqa: E501 - a pattern is read and compared best on one line
+"""ik_llama.cpp: an older llama.cpp line with its own server; what it says in other words than mainline."""
+
+from __future__ import annotations
+
+import re
+
+from probes.logs.rule import Fields, Found, Rule, rule
+
+NAME = "ik"
+
+
+def _timings(match: re.Match[str], fields: Fields) -> Found:
+    fields["phase"] = "prefill" if "prompt" in match["what"] else "generation"
+    return [("timing", fields)]
+
+
+RULES: tuple[Rule, ...] = (
+    rule("refused", ("Input prompt is too big compared to KV size", "context_length_exceeded: "), r"Input prompt is too big compared to KV size|context_length_exceeded"),
+    rule("pool-full", "KV cache is full - try increasing", reason="no-slot"),
+    rule("model-info", "mla_attn  ", r"mla_attn\s*=\s*(?P<value>\d+)", key="mla_attn"),
+    rule("cache-reuse", "======== Prompt cache: cache size", r"Prompt cache: cache size: (?P<count>\d+), n_keep: (?P<kept>-?\d+)(?:.*?f_keep:? (?P<similarity>[\d.]+))?", key="prompt-cache"),
+    rule("cache-reuse", ('msg="kv cache rm', "kv cache rm [p0, end) | "), r"kv cache rm.*?\bp0=(?P<tokens>\d+)", key="kept"),
+    rule("window", "n_ctx_slot=", r"n_ctx_slot=(?P<tokens>\d+)", which="per-slot", key="slot"),
+    rule("timing", ("n_tokens_second=", "n_prompt_tokens_processed="), r"(?P<what>prompt eval|generation eval|eval) time\s*=\s*(?P<seconds_ms>[\d.]+) ms /\s*(?P<tokens>\d+) (?:tokens|runs)\s*\(\s*[\d.]+ ms per token,\s*(?P<tps>[\d.]+)", make=_timings),
+    rule("truncated", 'msg="input truncated', r"input truncated.*?n_ctx=(?P<limit>\d+).*?n_prompt_tokens=(?P<tokens>\d+)"),
+    rule("context-shift", 'msg="slot context shift', r"slot context shift.*?n_discard=(?P<count>\d+)"),
+)

@@ -1,0 +1,18 @@
+# ruff: noqa: E501 - a pattern is read and compared best on one line
+"""text-generation-webui: what it cuts before the loader sees it, and its own timings."""
+
+from __future__ import annotations
+
+from probes.logs.rule import Rule, rule
+
+NAME = "text-generation-webui"
+
+RULES: tuple[Rule, ...] = (
+    rule("truncated", "The input has been truncated", r"The input has been truncated\.?(?: Context length: (?P<limit>\d+))?(?:.*?available context length: (?P<kept>\d+))?", reason="output-reserve", level="warning"),
+    rule("truncated", "available context length:", r"max_new_tokens: (?P<count>\d+), available context length: (?P<kept>\d+)", reason="output-reserve"),
+    rule("truncated", "message truncated from", r"truncated from (?P<tokens>\d+) to (?P<kept>\d+) tokens", reason="messages-dropped"),
+    rule("window", "CONTEXT LENGTH: ", r"CONTEXT LENGTH: (?P<tokens>\d+)", which="in-force", key="loader"),
+    rule("window", "TRUNCATION LENGTH: ", r"TRUNCATION LENGTH: (?P<tokens>\d+)", which="in-force", key="truncation_length"),
+    rule("timing", "Output generated in ", r"Output generated in (?P<seconds>[\d.]+) seconds \((?P<tps>[\d.]+) (?:tokens/s|it/s), (?P<tokens>\d+) tokens, context (?P<of>\d+)", phase="generation"),
+    rule("refused", "max_new_tokens >= truncation_length", reason="output budget"),
+)
