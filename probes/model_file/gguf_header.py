@@ -88,7 +88,7 @@ class Skipped(NamedTuple):
     """An array or text that was passed over: what it holds and how many."""
 
     type: int
-    count: int
+    length: int
 
 
 class Tensor(NamedTuple):
@@ -148,7 +148,7 @@ class GgufHeader:
         """Count the entries of an array key, kept or skipped; None if it is no array."""
         value = self.keys.get(key)
         if isinstance(value, Skipped):
-            return value.count
+            return value.length
         return len(value) if isinstance(value, tuple) else None
 
     def missing_bytes(self) -> int:
