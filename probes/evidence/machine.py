@@ -203,6 +203,9 @@ class SampledPeaks(Payload):
     memory_pressure_full: float | None = Field(
         default=None, ge=0, description="percent of the time in which all tasks waited"
     )
+    pressure_level: Literal["normal", "warning", "critical"] | None = Field(
+        default=None, description="macOS's own word, the worst seen"
+    )
     cgroup_peak_bytes: int | None = Field(default=None, ge=0)
     oom_kills: int | None = Field(default=None, ge=0, description="in the server's memory group during this phase")
     notes: tuple[Text, ...] = ()

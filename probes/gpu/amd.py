@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -11,7 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from probes.evidence.errors import NotOfferedError
 from probes.evidence.machine import Device, DeviceProcess
 from probes.gpu.base import (
-    PIDS_NONE, DeviceSample, DeviceSource, Notes, describe_link, generation_of_speed, plausible, plausible_float, read_int, read_text,
+    PIDS_NONE,
+    DeviceSample,
+    DeviceSource,
+    Notes,
+    describe_link,
+    generation_of_speed,
+    plausible,
+    plausible_float,
+    read_int,
+    read_text,
 )  # fmt: skip
 from probes.gpu.drm_fdinfo import ROOT, Card, FdinfoReader, cards, describe_holders, link_of
 from probes.gpu.drm_ioctl import Call, amd_is_integrated, kernel_call, open_node
@@ -220,10 +230,8 @@ class Amd(DeviceSource):
     def close(self) -> None:
         """Leave amdsmi."""
         if self._smi is not None:
-            try:
+            with contextlib.suppress(Exception):  # it is being left, and its own exceptions are many
                 self._smi.amdsmi_shut_down()
-            except Exception:  # noqa: S110 - it is being left, and its own exceptions are many
-                pass
 
 
 def _unique(folder: Path) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from probes.evidence.machine import Device, DeviceLink
     from probes.gpu.processes import Holders
+
+PRESSURE_LEVELS: dict[int, Literal["normal", "warning", "critical"]] = {1: "normal", 2: "warning", 4: "critical"}
 
 PIDS_NONE: frozenset[int] = frozenset()
 
@@ -42,6 +44,8 @@ class DeviceSample:
     temperature_c: float | None = None
     link_generation: int | None = None
     throttle: frozenset[str] = frozenset()
+    pressure: int | None = None
+    """The system's own level of memory pressure (macOS): a key of :data:`PRESSURE_LEVELS`."""
     lost: str | None = None
     """Why this device did not answer, if it did not."""
 
@@ -94,6 +98,10 @@ class DeviceSource(ABC):
 
     def scan(self, server_pids: frozenset[int] = PIDS_NONE) -> None:  # noqa: B027 - most have nothing to look up
         """Look up what ``sample`` needs and is dear to find (open files of processes, say). Called every ten seconds or so."""
+
+    def identities(self) -> tuple[Device, ...]:
+        """Say which devices there are, to match them with another source's: id, name, vendor and PCI address are enough."""
+        return ()
 
     def links(self) -> tuple[DeviceLink, ...]:
         """Say how devices reach each other, where the driver tells."""

@@ -92,7 +92,7 @@ class FdinfoReader:
         self.refused = 0
         if pids is None:
             try:
-                names = os.listdir(self.root / "proc")
+                names = os.listdir(self.root / "proc")  # noqa: PTH208 - thousands of names
             except OSError:
                 names = []
             wanted = [int(name) for name in names if name.isdecimal()][:_MOST_PROCESSES]
@@ -111,7 +111,7 @@ class FdinfoReader:
     def _files(self, pid: int) -> tuple[str, ...]:
         folder = self.root / "proc" / str(pid)
         try:
-            names = os.listdir(folder / "fd")
+            names = os.listdir(folder / "fd")  # noqa: PTH208
         except PermissionError:
             self.refused += 1
             return ()
@@ -120,10 +120,10 @@ class FdinfoReader:
         files = []
         for name in names[:_MOST_FILES]:
             try:
-                target = os.readlink(folder / "fd" / name)
+                target = os.readlink(folder / "fd" / name)  # noqa: PTH115
             except OSError:
                 continue
-            if target.startswith("/dev/dri/") or target.startswith("/dev/accel/"):
+            if target.startswith(("/dev/dri/", "/dev/accel/")):
                 files.append(str(folder / "fdinfo" / name))
         return tuple(files)
 
@@ -196,7 +196,7 @@ def cards(*, root: Path = ROOT) -> tuple[Card, ...]:
     """List the graphics cards of /sys/class/drm in the order of the bus; connectors and control nodes are left out."""
     base = root / "sys/class/drm"
     try:
-        names = os.listdir(base)
+        names = os.listdir(base)  # noqa: PTH208
     except OSError:
         return ()
     found: dict[str, Card] = {}

@@ -174,7 +174,7 @@ def throttle_reasons(card: Card) -> tuple[str, ...] | None:
     folders.extend((drm / node / "gt/gt0", "throttle_reason_") for node in card.nodes if node.startswith("card"))
     for folder, prefix in folders:
         try:
-            names = sorted(name for name in os.listdir(folder) if name.startswith(prefix))
+            names = sorted(name for name in os.listdir(folder) if name.startswith(prefix))  # noqa: PTH208 - names only
         except OSError:
             continue
         if names:

@@ -30,26 +30,35 @@ def pci_key(text: str | None) -> str | None:
     return f"{domain:04x}:{match[2].lower()}:{match[3].lower()}.{match[4] or '0'}"
 
 
+def match(devices: Sequence[Device], new: Device, beside: Sequence[Device]) -> int | None:
+    """Find which of ``devices`` a second source's ``new`` is: by PCI address, else by id, else by a name that only one has.
+
+    ``beside``: all devices of the second source. Gives the index, or None if there is none or more than one that fits.
+    """
+    key = pci_key(new.pci)
+    at = [i for i, old in enumerate(devices) if key is not None and pci_key(old.pci) == key]
+    at = at or [i for i, old in enumerate(devices) if old.id == new.id]
+    if not at and (key is None or all(pci_key(old.pci) is None for old in devices)):
+        at = [i for i, old in enumerate(devices) if old.vendor == new.vendor and _plain(old.name) == _plain(new.name)]
+        twins = [other for other in beside if other.vendor == new.vendor and _plain(other.name) == _plain(new.name)]
+        if len(at) > 1 or len(twins) > 1:
+            return None
+    return at[0] if at else None
+
+
 def joined(devices: tuple[Device, ...], more: tuple[Device, ...], notes: Notes) -> tuple[Device, ...]:
-    """Join what a second source says to what is there: the same device by PCI address, else by a name and size that only one has."""
+    """Join what a second source says to what is there; a device that cannot be matched stands apart, with a note."""
     result = list(devices)
     for new in more:
-        key = pci_key(new.pci)
-        at = [i for i, old in enumerate(result) if key is not None and pci_key(old.pci) == key]
-        if not at:
-            at = [i for i, old in enumerate(result) if old.id == new.id]
-        if not at and key is None:
-            at = [i for i, old in enumerate(devices) if old.vendor == new.vendor and old.name == new.name]
-            twins = [other for other in more if other.vendor == new.vendor and other.name == new.name]
-            if len(at) > 1 or (at and len(twins) > 1):
-                notes.add(
-                    f"{new.name} is there more than once, and two interfaces cannot be matched: what {new.id} says stands apart"
-                )
-                at = []
-        if at:
-            result[at[0]] = _filled(result[at[0]], new)
-        else:
-            result.append(new)
+        at = match(devices, new, more)
+        if at is not None:
+            result[at] = _filled(result[at], new)
+            continue
+        if any(old.vendor == new.vendor for old in devices):
+            notes.add(
+                f"{new.name} ({new.id}) could not be matched with a device of another interface: what it says stands apart"
+            )
+        result.append(new)
     return tuple(result)
 
 

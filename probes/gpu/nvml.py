@@ -399,6 +399,20 @@ class Nvml(DeviceSource):
                 )
         return tuple(found)
 
+    def identities(self) -> tuple[Device, ...]:
+        """Say which cards there are."""
+        found = []
+        for card in self._all_cards():
+            if card.handle is None:
+                continue
+            with contextlib.suppress(_LostError):
+                pci = self._ask(card, "nvmlDeviceGetPciInfo")
+                name = card.name[:200] or "NVIDIA device"
+                found.append(
+                    Device(id=card.id, name=name, vendor="nvidia", pci=_text(pci.busId) if pci is not None else None)
+                )
+        return tuple(found)
+
     # --- ten times a second ----------------------------------------------------------------------------------------------------
 
     def sample(self, server_pids: frozenset[int] = PIDS_NONE, *, full: bool = False) -> Sequence[DeviceSample]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 from probes.evidence.errors import CtxDoctorError
 from probes.gpu.base import DeviceSample, Notes
 from probes.gpu.host import HostTick, HostWatch
+from probes.gpu.matching import match
 from probes.gpu.processes import ServerReading, ServerWatch
 from probes.gpu.spans import MOST_SPANS, Counter, DeviceSpan, Span, fold, peaks_of
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from probes.evidence.machine import SampledPeaks
+    from probes.evidence.machine import Device, SampledPeaks
     from probes.gpu.base import DeviceSource
 
 BUDGET = 0.01
@@ -156,6 +157,7 @@ class Sampler:
         self._dear_cpu = 0.0
         self._gone_at: float | None = None
         self._counters: dict[str, Counter] = {}
+        self._aliases: dict[str, str] = {}
 
     # --- from outside ----------------------------------------------------------------------------------------------------------
 
@@ -317,11 +319,30 @@ class Sampler:
     def _open_sources(self) -> None:
         if self._given is not None:
             self._sources = [_Source(source) for source in self._given]
+            self._match()
             return
         from probes.gpu import open_sources  # noqa: PLC0415 - it imports this package's vendors, and they are wanted only here
 
         opened, _absent = open_sources()
         self._sources = [_Source(source) for source in opened]
+        self._match()
+
+    def _match(self) -> None:
+        """Learn which devices of different sources are the same one, so that each stands once under the first one's id."""
+        if len(self._sources) < 2:
+            return
+        first: tuple[Device, ...] = ()
+        for one in self._sources:
+            try:
+                seen = one.source.identities()
+            except Exception as error:  # a binding may raise anything; unmatched devices stand apart
+                self._notes.add(f"{one.source.name} does not say which devices it has: {error}")
+                continue
+            for new in seen:
+                at = match(first, new, seen)
+                if at is not None:
+                    self._aliases[new.id] = first[at].id
+            first += seen
 
     def _tick_loop(self) -> None:
         self._open_sources()
@@ -373,6 +394,7 @@ class Sampler:
         samples: dict[str, DeviceSample] = {}
         for one in self._sources:
             for sample in self._ask(one, pids, full):
+                sample.id = self._aliases.get(sample.id, sample.id)
                 known = samples.get(sample.id)
                 samples[sample.id] = sample if known is None else _joined(known, sample)
         host = self._host.tick(full=full)
@@ -382,6 +404,9 @@ class Sampler:
             start=start, end=now, available=host.available, swap_used=host.swap_used, cgroup_used=host.group_used
         )
         span.devices = {name: DeviceSpan.of(sample) for name, sample in samples.items()}
+        span.pressure = max(
+            (sample.pressure for sample in samples.values() if sample.pressure is not None), default=None
+        )
         if reading is not None:
             self._add_server(span, reading, now)
         if full:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from probes.evidence.machine import SampledPeaks, ServerMemory
+from probes.gpu.base import PRESSURE_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -121,6 +122,7 @@ class Span:
     uss: int | None = None
     server_swap: int | None = None
     server_gone: float | None = None
+    pressure: int | None = None
     grown_faults: int | None = None
     grown_read: int | None = None
     grown_swap_in: int | None = None
@@ -152,6 +154,7 @@ class Span:
             uss=higher(self.uss, other.uss),
             server_swap=higher(self.server_swap, other.server_swap),
             server_gone=self.server_gone if self.server_gone is not None else other.server_gone,
+            pressure=higher(self.pressure, other.pressure),
             grown_faults=_sum(self.grown_faults, other.grown_faults),
             grown_read=_sum(self.grown_read, other.grown_read),
             grown_swap_in=_sum(self.grown_swap_in, other.grown_swap_in),
@@ -276,6 +279,7 @@ def peaks_of(
         swapped_out_bytes=whole.grown_swap_out,
         memory_pressure_some=_percent(whole.grown_stall_some_us, last.end - first.end),
         memory_pressure_full=_percent(whole.grown_stall_full_us, last.end - first.end),
+        pressure_level=PRESSURE_LEVELS.get(whole.pressure or 0),
         cgroup_peak_bytes=whole.cgroup_used,
         oom_kills=whole.grown_oom_kills,
         server_before=first.server(),
