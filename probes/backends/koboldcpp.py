@@ -1,0 +1,154 @@
+"""KoboldCpp: cuts long prompts from the front without a word; its own counters tell counts and times afterwards (BACKENDS.md 2.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from probes.backends.base import Ask, Feature, Signs
+from probes.backends.http import count, seconds, text_of
+from probes.backends.openai_compatible import OpenAiCompatible, StreamReading
+from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOfferedError
+from probes.evidence.request import Completion
+from probes.evidence.subject import ModelIdentity, WindowReading
+
+_DUMMY_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
+_STOPPED = {0: "length", 1: "stop", 2: "stop"}
+
+
+class KoboldReading(StreamReading):
+    """Its older versions answer made-up counts, which are no counts."""
+
+    def counts(self) -> dict[str, Any]:
+        """Counts as told, without the made-up ones."""
+        if all(self.usage.get(key) == value for key, value in _DUMMY_USAGE.items()):
+            self.usage = {}
+        return super().counts()
+
+
+class KoboldCpp(OpenAiCompatible):
+    """KoboldCpp."""
+
+    name: ClassVar[str] = "koboldcpp"
+    offers: ClassVar[frozenset[Feature]] = frozenset(
+        {
+            "identity",
+            "version",
+            "model",
+            "window",
+            "slots",
+            "tokenize",
+            "chat",
+            "completion",
+            "server-times",
+            "streaming",
+        }
+    )
+    reading: ClassVar[type[StreamReading]] = KoboldReading
+
+    @classmethod
+    def recognise(cls, signs: Signs) -> str | None:
+        """By ``/api/extra/version``; it imitates Ollama and llama.cpp, so it is asked first."""
+        if signs.json("/api/extra/version").get("result") == "KoboldCpp":
+            return "/api/extra/version says KoboldCpp"
+        software = signs.json("/.well-known/serviceinfo").get("software")
+        return (
+            "/.well-known/serviceinfo says KoboldCpp"
+            if isinstance(software, dict) and software.get("name") == "KoboldCpp"
+            else None
+        )
+
+    def version(self) -> str | None:
+        """Version, from ``/api/extra/version``."""
+        return text_of(self.ask_object("/api/extra/version").get("version"), 200)
+
+    def model_identity(self) -> ModelIdentity:
+        """Model's name, from ``/api/v1/model``."""
+        name = text_of(self.ask_object("/api/v1/model").get("result"), 500)
+        if name is None:
+            raise NotOfferedError("KoboldCpp does not say which model is loaded")
+        return ModelIdentity(name=name.removeprefix("koboldcpp/"))
+
+    def model_name(self) -> str | None:
+        """Give the model's name; requests need none here."""
+        return self.model or "koboldcpp"
+
+    def window(self) -> WindowReading:
+        """The real window; ``/api/v1/config/max_context_length`` may be another limit. One request at a time."""
+        told = count(self.ask_object("/api/extra/true_max_context_length").get("value"))
+        if not told:
+            raise NotOfferedError("KoboldCpp's /api/extra/true_max_context_length does not answer")
+        return WindowReading(asked=told, per_slot=told, slots=1, in_force=told)
+
+    def tokenize(self, text: str) -> Sequence[int]:
+        """``POST /api/extra/tokencount``; asked in parts, since older versions answer 0 for more than 50,000 characters."""
+        if len(text) > 50_000:
+            raise NotOfferedError("KoboldCpp's tokenizer endpoint takes at most 50,000 characters at once")
+        tokens = self.tokens_from("/api/extra/tokencount", {"prompt": text, "special": False}, "ids")
+        if text and not tokens:
+            raise BadAnswerError("KoboldCpp counted no tokens in a text that is not empty")
+        return tokens
+
+    def count_tokens(self, text: str) -> int:
+        """Count in parts of at most 40,000 characters, cut at a line or space: exact to the token at each cut."""
+        counted = 0
+        while text:
+            cut = len(text)
+            if cut > 40_000:
+                cut = max(text.rfind("\n", 20_000, 40_000), text.rfind(" ", 20_000, 40_000))
+                cut = 40_000 if cut <= 0 else cut
+            counted += len(self.tokenize(text[:cut]))
+            text = text[cut:]
+        return counted
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """``POST /api/extra/detokenize``."""
+        reply = self.http.post_json("/api/extra/detokenize", {"ids": list(tokens)}, deadline_s=60)
+        told = reply.json_object() if reply.status == 200 else {}
+        text = told.get("result")
+        if not isinstance(text, str):
+            raise BadAnswerError("/api/extra/detokenize did not answer a text; is there a proxy in between?")
+        return text
+
+    def _perf(self) -> dict[str, Any]:
+        try:
+            return self.ask_object("/api/extra/perf", deadline_s=5)
+        except CouldNotLookError:
+            return {}
+
+    def complete(self, ask: Ask) -> Completion:
+        """Send one completion; counts and times from its counters, if no other request came in between."""
+        before = count(self._perf().get("total_gens"))
+        path, body = self.request(ask)
+        reading, total_s = self.read(ask, path, body)
+        told = reading.result(total_s)
+        if told.error is not None:
+            return told
+        after = self._perf()
+        if before is None or count(after.get("total_gens")) != before + 1:
+            return told
+        update: dict[str, Any] = {}
+        prompt, generated = count(after.get("last_input_count")), count(after.get("last_token_count"))
+        if prompt:
+            update["prompt_tokens"] = prompt
+            if ask.salt and not ask.use_cache:
+                update["processed_tokens"] = prompt
+        if generated is not None:
+            update["generated_tokens"] = generated
+        update["server_prompt_s"] = seconds(after.get("last_process_time"))
+        update["server_generation_s"] = seconds(after.get("last_eval_time"))
+        stopped = after.get("stop_reason")
+        if told.finish is None and isinstance(stopped, int):
+            update["finish"] = _STOPPED.get(stopped)
+        accepted, failed = count(after.get("last_draft_success")), count(after.get("last_draft_failed"))
+        if accepted is not None and failed is not None and accepted + failed:
+            update |= {"accepted_tokens": accepted, "drafted_tokens": accepted + failed}
+        return Completion.model_validate({**told.model_dump(), **{k: v for k, v in update.items() if v is not None}})
+
+    def busy(self) -> bool | None:
+        """Say whether it works or has others waiting, from its counters."""
+        perf = self._perf()
+        idle, queue = perf.get("idle"), count(perf.get("queue"))
+        if not isinstance(idle, int | float):
+            return None
+        return idle == 0 or bool(queue)

@@ -1,0 +1,181 @@
+"""llama-swap: asked for what runs behind it, then through to the server itself (BACKENDS.md 2.5).
+
+``/upstream/MODEL/…`` would load a model, so only a model that is ready is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import quote
+
+from probes.backends.base import Ask, Backend, Feature, Signs
+from probes.backends.commands import parse_command, split_command
+from probes.backends.http import Http, text_of
+from probes.backends.openai_compatible import list_of, object_of
+from probes.evidence.errors import NotOfferedError, StillLoadingError
+from probes.evidence.request import Completion
+from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
+
+
+@dataclass(frozen=True, slots=True)
+class RunningModel:
+    """A model that llama-swap runs: its state and the command behind it."""
+
+    name: str
+    state: str
+    command: str
+    proxy: str
+
+
+def read_running(body: object) -> list[RunningModel]:
+    """Read ``/running``. Entries of another shape are left out."""
+    found: list[RunningModel] = []
+    for entry in list_of(object_of(body).get("running"))[:200]:
+        told = object_of(entry)
+        name = text_of(told.get("model"), 500)
+        if name is not None:
+            found.append(
+                RunningModel(
+                    name,
+                    text_of(told.get("state"), 40) or "",
+                    text_of(told.get("cmd"), 20_000) or "",
+                    text_of(told.get("proxy"), 500) or "",
+                )
+            )
+    return found
+
+
+class LlamaSwap(Backend):
+    """llama-swap, and through it the server of the model that is running."""
+
+    name: ClassVar[str] = "llama-swap"
+    offers: ClassVar[frozenset[Feature]] = frozenset(
+        {"identity", "version", "model", "window", "chat", "completion", "configuration", "streaming"}
+    )
+
+    def __init__(self, http: Http, model: str | None = None) -> None:
+        super().__init__(http, model)
+        self._behind: Backend | None = None
+        self.look: Callable[[Http], Backend] | None = None
+        """How the server behind is recognised; set by :func:`probes.backends.recognise.recognise`."""
+
+    @classmethod
+    def recognise(cls, signs: Signs) -> str | None:
+        """By ``/running``, and a version with a commit (Ollama's has none)."""
+        version = signs.json("/api/version")
+        if {"version", "commit"} <= version.keys() and isinstance(signs.json("/running").get("running"), list):
+            return "/running, and /api/version with a commit"
+        return None
+
+    def running(self) -> list[RunningModel]:
+        """Give every model that runs or starts."""
+        status, body = self.http.get_json("/running")
+        if status != 200:
+            raise NotOfferedError(f"llama-swap's /running answered HTTP {status}")
+        return read_running(body)
+
+    def chosen(self) -> RunningModel:
+        """Give the running model under test. NotOfferedError, with what to do, where there is none."""
+        models = self.running()
+        if self.model is not None:
+            models = [m for m in models if m.name == self.model]
+        ready = [m for m in models if m.state == "ready"]
+        if ready:
+            if len(ready) > 1:
+                names = ", ".join(m.name for m in ready[:5])
+                raise NotOfferedError(f"llama-swap runs several models ({names}); name one with --model")
+            return ready[0]
+        if any(m.state == "starting" for m in models):
+            raise StillLoadingError("llama-swap is still starting the model; wait, or look at its /logs")
+        raise NotOfferedError(
+            "llama-swap has no such model running; send it one request, or name one with --model, then look again"
+        )
+
+    def behind(self) -> Backend:
+        """Give the backend of the server that runs the model, asked through llama-swap."""
+        if self._behind is None:
+            mine = self.chosen()
+            self.model = mine.name
+            http = self.http.with_base(f"{self.http.base_url}/upstream/{quote(mine.name, safe='')}")
+            if self.look is None:
+                raise NotOfferedError("the server behind llama-swap was not looked for")
+            self._behind = self.look(http)
+        return self._behind
+
+    def version(self) -> str | None:
+        """llama-swap's own version."""
+        _status, body = self.http.get_json("/api/version")
+        return text_of(object_of(body).get("version"), 200)
+
+    def identity(self) -> BackendIdentity:
+        """The server behind, as seen through llama-swap; llama-swap itself where nothing runs."""
+        try:
+            inner = self.behind().identity()
+        except NotOfferedError as error:
+            return BackendIdentity(
+                name=self.name,
+                version=self.version(),
+                url=self.http.base_url,
+                recognised_by=f"/running ({error})"[:500],
+                router=True,
+            )
+        return inner.model_copy(
+            update={
+                "router": True,
+                "recognised_by": f"{inner.recognised_by}, behind llama-swap {self.version() or ''}".strip(),
+            }
+        )
+
+    def model_identity(self) -> ModelIdentity:
+        """The model, as the server behind tells it."""
+        return self.behind().model_identity()
+
+    def window(self) -> WindowReading:
+        """The window of the server behind, with what its command asks for."""
+        told = self.behind().window()
+        if told.asked is None:
+            asked = self._command().settings.get("ctx")
+            if asked is not None and isinstance(asked.value, int):
+                told = told.model_copy(update={"asked": asked.value})
+        return told
+
+    def _command(self) -> Configuration:
+        return parse_command(split_command(self.chosen().command), source="server")
+
+    def configuration(self) -> Configuration:
+        """The command behind, which ``/running`` tells in full, and what the server itself tells."""
+        read = self._command()
+        try:
+            inner = self.behind().configuration()
+        except NotOfferedError:
+            return read
+        unread = {name: why for name, why in inner.unread.items() if name not in read.settings}
+        return Configuration(
+            settings={**inner.settings, **read.settings}, command=read.command, unread={**unread, **read.unread}
+        )
+
+    def tokenize(self, text: str) -> Sequence[int]:
+        """By the server behind."""
+        return self.behind().tokenize(text)
+
+    def count_tokens(self, text: str) -> int:
+        """By the server behind."""
+        return self.behind().count_tokens(text)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """By the server behind."""
+        return self.behind().detokenize(tokens)
+
+    def count_chat_tokens(self, messages: Sequence[dict[str, str]]) -> int:
+        """By the server behind."""
+        return self.behind().count_chat_tokens(messages)
+
+    def complete(self, ask: Ask) -> Completion:
+        """Send to the server behind, through llama-swap."""
+        return self.behind().complete(ask)
+
+    def busy(self) -> bool | None:
+        """Say whether the server behind works."""
+        return self.behind().busy()

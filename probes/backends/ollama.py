@@ -1,0 +1,245 @@
+"""Ollama: its native API with its own clock; the window of the loaded model; the llama-server that it runs (BACKENDS.md 2.6).
+
+A request that names another ``num_ctx`` would load the model anew, so each request repeats the window that is loaded. Prompts that are too long
+are cut without a word, which is what the truncation probe wants to see: nothing here switches that off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from probes.backends.base import Ask, Backend, Feature, Signs
+from probes.backends.children import LlamaChild, find_child
+from probes.backends.commands import parse_modelfile
+from probes.backends.http import Http, count, seconds, text_of
+from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of, salted
+from probes.evidence.errors import CouldNotLookError, NotOfferedError
+from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
+
+DEFAULT_TIERS = ((47, 262_144), (23, 32_768), (0, 4_096))
+"""(GiB of all VRAM at least, default window): what Ollama takes when nothing sets it (0.33)."""
+
+
+_BY_CHILD = ("parallel", "kv_type_k", "kv_type_v", "flash_attention", "batch", "ubatch")
+
+
+class OllamaReading(StreamReading):
+    """Native NDJSON events, the last with ``done``; durations in nanoseconds."""
+
+    def event(self, event: dict[str, Any], at_s: float) -> bool:
+        """Take one line."""
+        if "choices" in event:
+            return super().event(event, at_s)
+        message = object_of(event.get("message"))
+        for holder in (event, message):
+            if isinstance(holder.get("thinking"), str):
+                self.token(holder["thinking"], at_s, thought=True)
+        for text in (event.get("response"), message.get("content")):
+            if isinstance(text, str):
+                self.token(text, at_s)
+        if message.get("tool_calls") and self.first_s is None:
+            self.first_s = at_s
+        if event.get("done") is True:
+            self.final = event
+            self.ended = True
+            self.finish = text_of(event.get("done_reason"), 40) or self.finish
+            return True
+        return False
+
+    def counts(self) -> dict[str, Any]:
+        """Counts and the server's own times."""
+        told = super().counts()
+        if self.final:
+            told |= {
+                # Counts the cached part, too; there is no cached count of its own.
+                "prompt_tokens": count(self.final.get("prompt_eval_count")) or told["prompt_tokens"],
+                "generated_tokens": count(self.final.get("eval_count")),
+                "server_prompt_s": seconds(self.final.get("prompt_eval_duration"), 1e9),
+                "server_generation_s": seconds(self.final.get("eval_duration"), 1e9),
+            }
+        return told
+
+
+class Ollama(OpenAiCompatible):
+    """Ollama."""
+
+    name: ClassVar[str] = "ollama"
+    offers: ClassVar[frozenset[Feature]] = frozenset(
+        {
+            "identity",
+            "version",
+            "model",
+            "window",
+            "trained-window",
+            "tokenize",
+            "chat",
+            "completion",
+            "server-times",
+            "configuration",
+            "memory",
+            "streaming",
+        }
+    )
+    reading: ClassVar[type[StreamReading]] = OllamaReading
+    completion_path: ClassVar[str] = "/api/generate"
+    chat_path: ClassVar[str] = "/api/chat"
+
+    def __init__(self, http: Http, model: str | None = None) -> None:
+        super().__init__(http, model)
+        self._shown: dict[str, Any] | None = None
+
+    @classmethod
+    def recognise(cls, signs: Signs) -> str | None:
+        """By its greeting at ``/`` and a version without a commit (llama-swap's has one)."""
+        _status, _headers, body = signs.answers.get("/", (0, {}, None))
+        version = signs.json("/api/version")
+        if isinstance(body, str) and body.strip() == "Ollama is running" and isinstance(version.get("version"), str):
+            return "/ says Ollama is running"
+        return None
+
+    def version(self) -> str | None:
+        """``GET /api/version``."""
+        return text_of(self.ask_object("/api/version").get("version"), 200)
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """Give the loaded models, from ``/api/ps``."""
+        return [m for m in list_of(self.ask_object("/api/ps").get("models")) if isinstance(m, dict)][:100]
+
+    def running(self) -> dict[str, Any]:
+        """Give the loaded model under test: the one named, else the only one; empty where it is not loaded."""
+        models = self.loaded()
+        if self.model is not None:
+            names = {self.model, f"{self.model}:latest"}
+            return next((m for m in models if m.get("name") in names or m.get("model") in names), {})
+        return models[0] if len(models) == 1 else {}
+
+    def model_name(self) -> str | None:
+        """Give the model's name. NotOfferedError where none was named and not exactly one is loaded."""
+        name = self.model or text_of(self.running().get("name"), 500)
+        if name is None:
+            raise NotOfferedError("Ollama has not exactly one model loaded; name one with --model")
+        return name
+
+    def _show(self) -> dict[str, Any]:
+        if self._shown is None:
+            reply = self.http.post_json("/api/show", {"model": self.model_name()}, deadline_s=20)
+            if reply.status != 200:
+                raise NotOfferedError(
+                    f"Ollama does not know the model {self.model_name()!r}; ollama list shows the names"
+                )
+            self._shown = reply.json_object()
+        return self._shown
+
+    def _header(self, ending: str) -> int | None:
+        told = object_of(self._show().get("model_info"))
+        architecture = text_of(told.get("general.architecture"), 200)
+        return count(told.get(f"{architecture}.{ending}")) if architecture else None
+
+    def model_identity(self) -> ModelIdentity:
+        """Model, from ``/api/ps`` and ``/api/show``."""
+        shown, running = self._show(), self.running()
+        details, header = object_of(shown.get("details")), object_of(shown.get("model_info"))
+        return ModelIdentity(
+            name=self.model_name(),
+            size_bytes=count(running.get("size")) if not running.get("size_vram") else None,
+            quantization=text_of(details.get("quantization_level"), 100),
+            architecture=text_of(header.get("general.architecture"), 200) or text_of(details.get("family"), 200),
+            trained_window=self._header("context_length"),
+            parameters=count(header.get("general.parameter_count")),
+            header_hash=None,
+            chat_template=bool(shown.get("template")) if "template" in shown else None,
+        )
+
+    def window(self) -> WindowReading:
+        """The window that the model is loaded with, else only what its Modelfile asks for: a request may set another."""
+        asked = parse_modelfile(text_of(self._show().get("parameters"), 100_000) or "").settings.get("ctx")
+        in_force = count(self.running().get("context_length")) or None
+        slots: int | None = None
+        try:
+            parallel = self.child().configuration.settings.get("parallel")
+            slots = parallel.value if parallel is not None and isinstance(parallel.value, int) else None
+        except CouldNotLookError:
+            pass
+        return WindowReading(
+            asked=asked.value if asked is not None and isinstance(asked.value, int) else None,
+            trained=self._header("context_length"),
+            per_slot=in_force,
+            slots=slots,
+            in_force=in_force,
+        )
+
+    def child(self) -> LlamaChild:
+        """Give the llama-server that holds the model, on this machine. NotOfferedError where it cannot be seen (or an older Ollama has none)."""
+        return find_child(self.http)
+
+    def configuration(self) -> Configuration:
+        """The Modelfile's parameters, the share of the model on the GPU, and the child's command line where it can be seen."""
+        settings: dict[str, Setting] = dict(
+            parse_modelfile(text_of(self._show().get("parameters"), 100_000) or "", source="server").settings
+        )
+        running = self.running()
+        size, on_gpu = count(running.get("size")), count(running.get("size_vram"))
+        if size and on_gpu is not None and on_gpu <= size:
+            settings["gpu_share"] = Setting(
+                value=round(on_gpu / size, 4), source="server", raw="/api/ps size_vram / size"
+            )
+        if isinstance(self._show().get("projector_info"), dict):
+            settings["mmproj_loaded"] = Setting(value=True, source="server", raw="/api/show projector_info")
+        window = count(running.get("context_length"))
+        if window:
+            settings["ctx"] = Setting(value=window, source="server", raw="/api/ps context_length")
+        command = None
+        try:
+            child = self.child()
+        except CouldNotLookError as error:
+            why = str(error)
+            return Configuration(
+                settings=settings,
+                unread={
+                    name: why
+                    for name in ("parallel", "kv_type_k", "kv_type_v", "flash_attention", "batch", "ubatch")
+                    if name not in settings
+                },
+            )
+        command = child.configuration.command
+        # The child is told the window of all slots together; what one request may use is what /api/ps says.
+        merged = {**dict(child.configuration.settings), **settings}
+        return Configuration(settings=merged, command=command)
+
+    def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
+        """Ask the native API: raw for prompts, so that no template is put around them."""
+        options: dict[str, Any] = {"num_predict": ask.max_tokens, "temperature": 0, "seed": ask.seed}
+        if ask.stop:
+            options["stop"] = list(ask.stop)
+        window = count(self.running().get("context_length"))
+        if window:
+            options["num_ctx"] = window
+        body: dict[str, Any] = {"model": self.model_name(), "stream": True, "options": options}
+        if ask.messages is not None:
+            return self.chat_path, body | {"messages": salted(ask.messages, ask.salt)}
+        return self.completion_path, body | {"prompt": ask.salt + (ask.prompt or ""), "raw": True}
+
+    def tokenize(self, text: str) -> Sequence[int]:
+        """By the llama-server that it runs; Ollama itself has no such endpoint."""
+        return self._directly().tokenize(text)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """By the llama-server that it runs."""
+        return self._directly().detokenize(tokens)
+
+    def _directly(self) -> Backend:
+        return self.child().backend
+
+    def busy(self) -> bool | None:
+        """Say whether its llama-server works."""
+        try:
+            return self._directly().busy()
+        except CouldNotLookError:
+            return None
+
+
+def default_window(vram_bytes: int) -> int:
+    """Give the window that Ollama 0.33 takes by itself on a machine with that much VRAM in all."""
+    gib = vram_bytes / (1 << 30)
+    return next(window for least, window in DEFAULT_TIERS if gib >= least)
