@@ -216,7 +216,6 @@ SWA_CACHE_FULL = _yes("memory.swa_cache_full", words("Sliding-window layers keep
 WORKING_SET_PASSED = _yes(
     "memory.working_set_passed", words("The share of unified memory that the GPU may hold was passed")
 )
-WEIGHTS_OF_RAM = _ratio("memory.weights_of_ram", words("Weights, as a share of the system memory"))
 LOADED_OF_DEVICE = _ratio("memory.loaded_of_device", words("All that is loaded, as a share of the devices' memory"))
 MEMORY_SHARE_SET = _share("config.memory_share", words("Share of the device that the engine may fill"))
 

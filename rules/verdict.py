@@ -92,8 +92,8 @@ class Verdict(Record):
     confirmed: tuple[str, ...] = ()
     abstained_because: Text | None
     causes: tuple[CauseVerdict, ...]
-    overturned_by: dict[str, tuple[str, ...]] = {}
-    chains: dict[str, tuple[str, ...]] = {}
+    overturned_by: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    chains: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     conflicts: tuple[ConflictFound, ...] = ()
     refused: tuple[Text, ...] = ()
 

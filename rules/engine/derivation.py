@@ -35,7 +35,7 @@ class Reading:
 
 
 def reading(fact: Fact[Any], value: object, evidence: Evidence | None = None, *, source: Source | None = None, origin: str = "") -> Reading:
-    """Give a reading of a value; its source and origin are those of the evidence unless given."""
+    """Give a reading of a value; its source and origin are those of the evidence unless given. None says nothing, and is passed over."""
     of = source or (evidence.source if evidence else "measured")
     return Reading(fact, value, of, origin or (evidence.origin if evidence else ""))
 
@@ -168,6 +168,8 @@ class Derivations:
             for word in one.run(sight):
                 if word.fact not in one.gives:
                     raise LookupError(f"{one.name} gives {word.fact.id} without saying so")
+                if word.value is None and word.why is None:
+                    continue
                 said.add(word.fact)
                 if word.why is not None:
                     unknown.setdefault(word.fact, []).append((Unknown(word.why, word.note), one))

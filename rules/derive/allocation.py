@@ -1,0 +1,360 @@
+"""What was allocated and what could not be: by component, against what was free, allowed and expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.evidence.events import LogEvent
+from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
+from probes.evidence.records import Evidence, Source
+from probes.evidence.request import Launch
+from probes.evidence.subject import ModelFile
+from rules.derive.numbers import GIB, near, ratio
+from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.engine.fact import Known
+from rules.facts import (
+    ADDRESS_LIMIT_BYTES,
+    ALLOC_API,
+    ALLOC_BYTES,
+    ALLOC_COMPONENT,
+    ALLOC_FAILED,
+    ALLOC_FREE_BYTES,
+    ALLOC_FREE_RATIO,
+    ALLOC_LIMIT_BYTES,
+    ALLOC_OF_DEVICE,
+    ALLOC_OVER_LIMIT,
+    ALLOC_PLACE,
+    ALLOC_ROOM,
+    COMPONENTS,
+    COMPUTE_BYTES,
+    COMPUTE_OF_KV,
+    COMPUTE_SHARE,
+    DEVICE_COUNT,
+    DEVICE_FREE_BYTES,
+    DEVICE_TOTAL_BYTES,
+    DRAFT_BYTES,
+    FREE_REPORTED_ZERO,
+    KV_BITS,
+    KV_BYTES,
+    KV_EXPECTED_BYTES,
+    KV_OF_WEIGHTS,
+    KV_OVER_EXPECTED,
+    KV_SHARE,
+    KV_STREAMS,
+    KV_WHOLE_PER_SLOT,
+    LOADED_OF_DEVICE,
+    MEMORY_LIMIT_BYTES,
+    MODEL_BYTES,
+    OUTPUT_BYTES,
+    PIPELINE_COPIES,
+    PROJECTOR_BYTES,
+    RAM_BYTES,
+    SWA_CACHE_FULL,
+    TOLD_CACHE_GIB,
+    TOLD_ERROR_KIND,
+    TOLD_ESTIMATE,
+    TOLD_FAILED_WHILE,
+    TOLD_GPU_GIB,
+    TOLD_GPU_MAKER,
+    TOLD_LOADED_GIB,
+    TOLD_RAM_GIB,
+    TOLD_REFUSED_GIB,
+    TOLD_ROOM_LEFT,
+    TOLD_SEVERAL_GPUS,
+    TOLD_WEIGHTS_GIB,
+    WEIGHTS_BYTES,
+    WEIGHTS_OF_RAM,
+    WEIGHTS_SHARE,
+    WINDOW_ASKED,
+    WINDOW_IN_FORCE,
+    WINDOW_SLOTS,
+    WINDOW_TRAINED,
+    WORKING_SET_PASSED,
+)
+
+_MEMORY = frozenset({"gpu-memory", "one-piece", "host-memory", "memory-guard", "create-context"})
+
+
+def _is_gpu(device: str) -> bool:
+    return not device.upper().startswith("CPU") and "HOST" not in device.upper()
+
+
+@derivation(
+    reads=(LogEvent,),
+    needs=(TOLD_ERROR_KIND, TOLD_FAILED_WHILE, TOLD_REFUSED_GIB, TOLD_ROOM_LEFT),
+    gives=(
+        ALLOC_FAILED,
+        ALLOC_COMPONENT,
+        ALLOC_PLACE,
+        ALLOC_API,
+        ALLOC_BYTES,
+        ALLOC_FREE_BYTES,
+        ALLOC_LIMIT_BYTES,
+        ALLOC_OVER_LIMIT,
+        ALLOC_ROOM,
+        WORKING_SET_PASSED,
+    ),
+)
+def failed(sight: Sight) -> Iterator[Reading]:
+    """Give the allocation that failed: the largest that the log names, and the component that any of its lines tells."""
+    yield from _told_failure(sight)
+    events = [(evidence, event) for evidence, event in sight.of(LogEvent) if event.event == "alloc-failed"]
+    for evidence, event in events:
+        yield reading(ALLOC_FAILED, True, evidence)
+        if event.component in COMPONENTS and event.component != "other":
+            yield reading(ALLOC_COMPONENT, event.component, evidence)
+        if event.limit_bytes and event.size_bytes:
+            yield reading(ALLOC_LIMIT_BYTES, event.limit_bytes, evidence)
+            yield reading(ALLOC_OVER_LIMIT, event.size_bytes > event.limit_bytes, evidence)
+        elif event.reason and any(word in event.reason.lower() for word in ("exceed", "maximum allowed", "too large")):
+            yield reading(ALLOC_OVER_LIMIT, True, evidence)
+    for evidence, event in sight.of(LogEvent):
+        passed = event.event in {"memory-use", "spill", "alloc-failed", "generic-warning", "buffer"} and "max working set" in event.text.lower()
+        if passed or (event.event == "memory-use" and event.size_bytes and event.limit_bytes and event.size_bytes > event.limit_bytes):
+            yield reading(WORKING_SET_PASSED, True, evidence)
+    sized = [(event.size_bytes, evidence, event) for evidence, event in events if event.size_bytes]
+    if sized:
+        size, evidence, event = max(sized, key=lambda s: s[0])
+        yield reading(ALLOC_BYTES, size, evidence)
+        free = event.free_bytes if event.free_bytes is not None else next((e.free_bytes for _, e in events if e.free_bytes is not None), None)
+        yield reading(ALLOC_FREE_BYTES, free, evidence)
+        if free is not None:
+            yield reading(ALLOC_ROOM, free > 1.02 * size, evidence)
+    for evidence, event in events:
+        api = event.api or ""
+        if api:
+            yield reading(ALLOC_API, api, evidence)
+        if api == "host-pinned" or event.component == "pinned" or (event.device or "").upper().endswith("_HOST"):
+            yield reading(ALLOC_PLACE, "pinned", evidence)
+        elif api or event.device:
+            yield reading(ALLOC_PLACE, "cpu" if api == "cpu" or (event.device or "").upper().startswith("CPU") else "gpu", evidence)
+
+
+def _told_failure(sight: Sight) -> Iterator[Reading]:
+    about = sight.known(TOLD_ERROR_KIND)
+    stage = sight.known(TOLD_FAILED_WHILE)
+    if about is not None and about.value in _MEMORY:
+        yield reading(ALLOC_FAILED, True, source=about.source, origin=about.origin)
+    if stage is not None and (about is None or about.value in _MEMORY or about.value == "internal"):
+        component = {"weights": "weights", "cache": "kv", "buffers": "compute", "picture": "projector"}.get(stage.value)
+        yield reading(ALLOC_COMPONENT, component, source=stage.source, origin=stage.origin)
+    if about is not None and about.value == "one-piece":
+        yield reading(ALLOC_OVER_LIMIT, True, source=about.source, origin=about.origin)
+    refused = sight.known(TOLD_REFUSED_GIB)
+    if refused is not None and refused.value:
+        yield reading(ALLOC_BYTES, int(refused.value * GIB), source=refused.source, origin=refused.origin)
+    room = sight.known(TOLD_ROOM_LEFT)
+    if room is not None:
+        yield reading(ALLOC_ROOM, room.value != "little", source=room.source, origin=room.origin)
+
+
+@derivation(
+    reads=(LogEvent, MemoryBudget, ModelFile),
+    needs=(TOLD_WEIGHTS_GIB, TOLD_CACHE_GIB),
+    gives=(WEIGHTS_BYTES, KV_BYTES, COMPUTE_BYTES, OUTPUT_BYTES, DRAFT_BYTES, PROJECTOR_BYTES),
+)
+def placed(sight: Sight) -> Iterator[Reading]:
+    """Add up what was placed, by component; of compute buffers the largest."""
+    facts = {"weights": WEIGHTS_BYTES, "kv": KV_BYTES, "state": KV_BYTES, "output": OUTPUT_BYTES, "draft": DRAFT_BYTES, "projector": PROJECTOR_BYTES}
+    for told, fact in ((TOLD_WEIGHTS_GIB, WEIGHTS_BYTES), (TOLD_CACHE_GIB, KV_BYTES)):
+        known = sight.known(told)
+        if known is not None and known.value:
+            yield reading(fact, int(known.value * GIB), source=known.source, origin=known.origin)
+    for evidence, file in sight.of(ModelFile):
+        yield reading(WEIGHTS_BYTES, file.weights_bytes or file.size_bytes, evidence)
+    sums: dict[str, int] = {}
+    compute = 0
+    last: Evidence | None = None
+    seen: set[tuple[str, str, int]] = set()
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "buffer" and event.component and event.size_bytes:
+            key = (event.device or "", event.component, event.size_bytes)
+            if key in seen and event.component == "weights":
+                continue  # printed once for the planner's dry run and once for the load
+            seen.add(key)
+            last = evidence
+            if event.component == "compute":
+                compute = max(compute, event.size_bytes)
+            else:
+                sums[event.component] = sums.get(event.component, 0) + event.size_bytes
+        elif event.event == "kv-cache" and event.size_bytes and event.which in {None, "base", "main"}:
+            last = evidence
+            sums["kv-total"] = max(sums.get("kv-total", 0), event.size_bytes)
+        elif event.event == "projector" and event.size_bytes:
+            last = evidence
+            sums["projector"] = max(sums.get("projector", 0), event.size_bytes)
+    if last is not None:
+        cache = max(sums.pop("kv", 0) + sums.pop("state", 0), sums.pop("kv-total", 0))
+        yield reading(KV_BYTES, cache or None, last)
+        yield reading(COMPUTE_BYTES, compute or None, last)
+        for component, size in sums.items():
+            if component in facts:
+                yield reading(facts[component], size, last)
+    for evidence, budget in sight.of(MemoryBudget):
+        by: dict[str, int] = {}
+        for buffer in budget.buffers:
+            by[buffer.component] = by.get(buffer.component, 0) + buffer.size_bytes
+        source: Source = "log" if budget.basis == "log" else "file"
+        for component, fact in facts.items():
+            if component in by and component not in {"kv", "state"}:
+                yield reading(fact, by[component], evidence, source=source)
+        if budget.basis == "log" and ("kv" in by or "state" in by):
+            yield reading(KV_BYTES, by.get("kv", 0) + by.get("state", 0), evidence, source=source)
+        if "compute" in by:
+            yield reading(COMPUTE_BYTES, max(b.size_bytes for b in budget.buffers if b.component == "compute"), evidence, source=source)
+
+
+@derivation(
+    reads=(ModelFile, MemoryBudget),
+    needs=(WINDOW_ASKED, WINDOW_TRAINED, KV_BITS),
+    gives=(KV_EXPECTED_BYTES,),
+)
+def expected(sight: Sight) -> Iterator[Reading]:
+    """Give the cache that this window and type need: by the planner's arithmetic, else by the file's bytes for one token."""
+    window = sight.known(WINDOW_ASKED) or sight.known(WINDOW_TRAINED)
+    bits = sight.known(KV_BITS)
+    for evidence, file in sight.of(ModelFile):
+        if file.kv_bytes_per_token and window is not None:
+            share = bits.value / 16 if bits is not None else 1.0
+            yield reading(KV_EXPECTED_BYTES, int(file.kv_bytes_per_token * window.value * share), evidence)
+    for evidence, budget in sight.of(MemoryBudget):
+        cache = sum(b.size_bytes for b in budget.buffers if b.component in {"kv", "state"})
+        if budget.basis != "log" and cache:
+            yield reading(KV_EXPECTED_BYTES, cache, evidence, source="file")
+
+
+@derivation(
+    reads=(DeviceReadings, HostReading, LogEvent, Launch),
+    needs=(TOLD_GPU_GIB, TOLD_SEVERAL_GPUS, TOLD_RAM_GIB, TOLD_GPU_MAKER, TOLD_ESTIMATE),
+    gives=(
+        DEVICE_COUNT,
+        DEVICE_TOTAL_BYTES,
+        DEVICE_FREE_BYTES,
+        MEMORY_LIMIT_BYTES,
+        ADDRESS_LIMIT_BYTES,
+        RAM_BYTES,
+        FREE_REPORTED_ZERO,
+    ),
+)
+def room(sight: Sight) -> Iterator[Reading]:
+    """Give the memory that there is: devices, host, and the least of what the server may use."""
+    told = sight.known(TOLD_GPU_GIB)
+    if told is not None and told.value:
+        yield reading(DEVICE_TOTAL_BYTES, int(told.value * GIB), source=told.source, origin=told.origin)
+        yield reading(MEMORY_LIMIT_BYTES, int(told.value * GIB), source=told.source, origin=told.origin)
+    ram = sight.known(TOLD_RAM_GIB)
+    maker = sight.known(TOLD_GPU_MAKER)
+    if ram is not None and ram.value:
+        yield reading(RAM_BYTES, int(ram.value * GIB), source=ram.source, origin=ram.origin)
+        if maker is not None and maker.value in {"apple", "none"} and told is None:
+            share = 0.7 if maker.value == "apple" else 1.0
+            yield reading(MEMORY_LIMIT_BYTES, int(ram.value * GIB * share), source=ram.source, origin=ram.origin)
+    several = sight.known(TOLD_SEVERAL_GPUS)
+    if several is not None:
+        yield reading(DEVICE_COUNT, 1 if several.value == "one" else 2, source=several.source, origin=several.origin)
+    estimate = sight.known(TOLD_ESTIMATE)
+    if estimate is not None:
+        yield reading(FREE_REPORTED_ZERO, estimate.value == "zero", source=estimate.source, origin=estimate.origin)
+    found: dict[str, tuple[int | None, int | None, Evidence]] = {}
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "device-found" and event.device and _is_gpu(event.device):
+            found[event.device] = (event.total_bytes, event.free_bytes, evidence)
+            if event.free_bytes == 0:
+                yield reading(FREE_REPORTED_ZERO, True, evidence)
+    if found:
+        evidence = next(iter(found.values()))[2]
+        yield reading(DEVICE_COUNT, len(found), evidence)
+        totals = [total for total, _, _ in found.values() if total]
+        free = [free for _, free, _ in found.values() if free is not None]
+        if len(totals) == len(found):
+            yield reading(DEVICE_TOTAL_BYTES, sum(totals), evidence)
+        if len(free) == len(found):
+            yield reading(DEVICE_FREE_BYTES, sum(free), evidence)
+            yield reading(MEMORY_LIMIT_BYTES, sum(free) or None, evidence)
+    readings = sight.of(DeviceReadings)
+    for evidence, devices in readings[:1]:
+        yield reading(DEVICE_COUNT, len(devices.devices), evidence)
+        totals = [d.total_bytes for d in devices.devices if d.total_bytes is not None]
+        if totals and len(totals) == len(devices.devices):
+            yield reading(DEVICE_TOTAL_BYTES, sum(totals), evidence)
+        free = [d.free_bytes for d in devices.devices if d.free_bytes is not None]
+        if free and len(free) == len(devices.devices) and "before" in devices.when:
+            yield reading(DEVICE_FREE_BYTES, sum(free), evidence)
+    host = sight.last(HostReading)
+    if host is not None:
+        yield reading(RAM_BYTES, host[1].ram_bytes, host[0])
+    limits = [(launch.address_space_limit_bytes, evidence) for evidence, launch in sight.of(Launch) if launch.address_space_limit_bytes]
+    if host is not None and host[1].address_space_limit_bytes:
+        limits.append((host[1].address_space_limit_bytes, host[0]))
+    for limit, evidence in limits:
+        yield reading(ADDRESS_LIMIT_BYTES, limit, evidence)
+        yield reading(MEMORY_LIMIT_BYTES, limit, evidence)
+    if not limits and readings and not readings[0][1].devices and host is not None:
+        known = [n for n in (host[1].ram_bytes, host[1].cgroup_limit_bytes) if n]
+        if known:
+            yield reading(MEMORY_LIMIT_BYTES, min(known), host[0])
+
+
+def _worse(*known: Known[int]) -> Known[int]:
+    return max(known, key=lambda k: k.rank)
+
+
+@derivation(
+    needs=(
+        ALLOC_BYTES, ALLOC_FREE_BYTES, DEVICE_TOTAL_BYTES, DEVICE_FREE_BYTES, MEMORY_LIMIT_BYTES, WEIGHTS_BYTES, MODEL_BYTES, KV_BYTES,
+        KV_EXPECTED_BYTES, COMPUTE_BYTES, RAM_BYTES, TOLD_LOADED_GIB, ALLOC_COMPONENT,
+    ),
+    gives=(
+        ALLOC_FREE_RATIO, ALLOC_OF_DEVICE, WEIGHTS_SHARE, KV_SHARE, COMPUTE_SHARE, KV_OF_WEIGHTS, KV_OVER_EXPECTED, COMPUTE_OF_KV, WEIGHTS_OF_RAM,
+        LOADED_OF_DEVICE,
+    ),
+)  # fmt: skip
+def shares(sight: Sight) -> Iterator[Reading]:
+    """Give the shares. Where the cache or a compute buffer is what could not be had, its size is the one that was refused."""
+    alloc, free, limit = sight.known(ALLOC_BYTES), sight.known(ALLOC_FREE_BYTES), sight.known(MEMORY_LIMIT_BYTES)
+    total = sight.known(DEVICE_TOTAL_BYTES)
+    weights = sight.known(WEIGHTS_BYTES) or sight.known(MODEL_BYTES)
+    component = sight.known(ALLOC_COMPONENT)
+    refused = component.value if component is not None and alloc is not None else None
+    cache = sight.known(KV_BYTES) or (alloc if refused == "kv" else None)
+    compute = alloc if refused == "compute" else sight.known(COMPUTE_BYTES)
+    need = alloc if refused == "kv" else cache or sight.known(KV_EXPECTED_BYTES)
+    for of, to, fact in (
+        (alloc, free, ALLOC_FREE_RATIO),
+        (alloc, total, ALLOC_OF_DEVICE),
+        (weights, limit, WEIGHTS_SHARE),
+        (need, limit, KV_SHARE),
+        (compute, limit, COMPUTE_SHARE),
+        (cache, weights, KV_OF_WEIGHTS),
+        (cache, sight.known(KV_EXPECTED_BYTES), KV_OVER_EXPECTED),
+        (compute, cache, COMPUTE_OF_KV),
+        (weights, sight.known(RAM_BYTES), WEIGHTS_OF_RAM),
+    ):
+        if of is not None and to is not None:
+            yield reading(fact, ratio(of.value, to.value), source=_worse(of, to).source)
+    loaded = sight.known(TOLD_LOADED_GIB)
+    if loaded is not None and total is not None:
+        yield reading(LOADED_OF_DEVICE, ratio(loaded.value * GIB, total.value), source=loaded.source)
+
+
+@derivation(
+    reads=(LogEvent,),
+    needs=(WINDOW_ASKED, WINDOW_IN_FORCE, WINDOW_SLOTS),
+    gives=(KV_STREAMS, KV_WHOLE_PER_SLOT, SWA_CACHE_FULL, PIPELINE_COPIES),
+)
+def layout(sight: Sight) -> Iterator[Reading]:
+    """Say how the cache is laid out: streams, whether each has the whole window, full-length sliding-window caches, pipeline copies."""
+    asked = sight.known(WINDOW_ASKED)
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "kv-cache":
+            if event.streams and event.which in {None, "base", "main"}:
+                yield reading(KV_STREAMS, event.streams, evidence)
+                if event.tokens and asked is not None and event.streams > 1:
+                    yield reading(KV_WHOLE_PER_SLOT, near(event.tokens, asked.value, 0.02, 256), evidence)
+            if event.which == "swa" and event.reason == "full-size":
+                yield reading(SWA_CACHE_FULL, True, evidence)
+        elif event.event == "pipeline-copies":
+            if event.reason and "without" in event.reason:
+                continue
+            # The line without a number is printed by builds whose number is fixed at four.
+            yield reading(PIPELINE_COPIES, event.count or 4, evidence)

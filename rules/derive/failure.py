@@ -1,0 +1,290 @@
+"""Where and how it fails: lengths, kinds, stages, seconds, ends of processes; from rungs, requests, starts, logs and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from probes.evidence.events import LogEvent
+from probes.evidence.records import Evidence, Source
+from probes.evidence.request import Completion, FailingLength, Launch, ProcessEnded, RequestError, TruncationReading
+from probes.evidence.rungs import RungResult
+from rules.derive.numbers import near, ratio
+from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.facts import (
+    ALLOC_COMPONENT,
+    CRASH_SEEN,
+    ERROR_KINDS_SEEN,
+    EXIT_SIGNAL,
+    FAILURE_ABOUT,
+    FAILURE_OF_ASKED,
+    FAILURE_OF_SHARE,
+    FAILURE_OF_TRAINED,
+    FAILURE_OF_WINDOW,
+    FAILURE_ROUND_SECONDS,
+    FAILURE_SECONDS,
+    FAILURE_STABLE,
+    FAILURE_STAGE,
+    FAILURE_TOKENS,
+    IS_MEMORY_FAILURE,
+    LAUNCH_FAILED,
+    OOM_KILLED,
+    PASSED_TOKENS,
+    PROCESS_DIED,
+    REFUSAL_LIMIT,
+    REFUSED_BELOW_ASKED,
+    REFUSED_OVER_WINDOW,
+    SMALLER_BATCH_WORKS,
+    SMALLER_WINDOW_WORKS,
+    TOLD_ERROR_KIND,
+    TOLD_FAILED_WHILE,
+    TOLD_FAILS_AT,
+    TOLD_KERNEL_LOG,
+    TOLD_SAME_LENGTH,
+    TOLD_SECONDS_TO_FAILURE,
+    TOLD_SENT_TOKENS,
+    TOLD_SMALLER_BATCH,
+    TOLD_SMALLER_WINDOW,
+    TOLD_WORKS_AT,
+    WINDOW_ASKED,
+    WINDOW_IN_FORCE,
+    WINDOW_SLOTS,
+    WINDOW_TRAINED,
+)
+
+MEMORY_KINDS = frozenset({"gpu-memory", "one-piece", "host-memory", "memory-guard", "create-context"})
+FAILED = frozenset({"failed", "refused", "died", "timeout"})
+
+_ABOUT_OF_ERROR: Mapping[str, str] = {
+    "exceeds-window": "too-long",
+    "pool-exhausted": "no-room",
+    "out-of-memory": "gpu-memory",
+    "connection-lost": "timeout",
+    "timeout": "timeout",
+    "busy": "too-many",
+    "server-error": "internal",
+    "not-supported": "needs-setting",
+}
+
+
+@derivation(
+    reads=(RungResult, FailingLength),
+    needs=(TOLD_FAILS_AT, TOLD_WORKS_AT, TOLD_SAME_LENGTH, TOLD_SENT_TOKENS),
+    gives=(FAILURE_TOKENS, PASSED_TOKENS, FAILURE_STABLE),
+)
+def lengths(sight: Sight) -> Iterator[Reading]:
+    """Give the shortest prompt that failed and the longest that passed."""
+    for told, fact in ((TOLD_FAILS_AT, FAILURE_TOKENS), (TOLD_WORKS_AT, PASSED_TOKENS)):
+        known = sight.known(told)
+        if known is not None and known.value:
+            yield reading(fact, known.value, source=known.source, origin=known.origin)
+    same = sight.known(TOLD_SAME_LENGTH)
+    if same is not None:
+        yield reading(FAILURE_STABLE, same.value in {"exact", "about"}, source=same.source, origin=same.origin)
+    failed: dict[int, list[Evidence]] = {}
+    passed: list[tuple[int, Evidence]] = []
+    for evidence, rung in sight.of(RungResult):
+        if rung.result in FAILED and rung.error_kind not in {"wrong-key", "bad-answer"}:
+            failed.setdefault(max(rung.rung, rung.input_tokens), []).append(evidence)
+        elif rung.result == "passed":
+            passed.append((rung.input_tokens, evidence))
+    if failed:
+        shortest = min(failed)
+        yield reading(FAILURE_TOKENS, shortest, failed[shortest][0])
+        if len(failed[shortest]) > 1:
+            again = [tokens for tokens, _ in passed if near(tokens, shortest, 0.02)]
+            yield reading(FAILURE_STABLE, not again, failed[shortest][-1])
+    if passed:
+        longest, evidence = max(passed, key=lambda p: p[0])
+        yield reading(PASSED_TOKENS, longest, evidence)
+    for evidence, found in sight.of(FailingLength):
+        yield reading(FAILURE_TOKENS, found.shortest_failed, evidence)
+        yield reading(PASSED_TOKENS, found.longest_passed, evidence)
+
+
+@derivation(
+    needs=(FAILURE_TOKENS, WINDOW_IN_FORCE, WINDOW_ASKED, WINDOW_TRAINED, WINDOW_SLOTS),
+    gives=(FAILURE_OF_WINDOW, FAILURE_OF_ASKED, FAILURE_OF_TRAINED, FAILURE_OF_SHARE),
+)
+def against_windows(sight: Sight) -> Iterator[Reading]:
+    """Give the failing length as a share of each window."""
+    failing = sight.known(FAILURE_TOKENS)
+    if failing is None:
+        return
+    for window, fact in ((WINDOW_IN_FORCE, FAILURE_OF_WINDOW), (WINDOW_ASKED, FAILURE_OF_ASKED), (WINDOW_TRAINED, FAILURE_OF_TRAINED)):
+        known = sight.known(window)
+        if known is not None:
+            yield reading(fact, ratio(failing.value, known.value), source=failing.source)
+    asked, slots = sight.known(WINDOW_ASKED), sight.known(WINDOW_SLOTS)
+    if asked is not None and slots is not None and slots.value > 1:
+        yield reading(FAILURE_OF_SHARE, ratio(failing.value, asked.value / slots.value), source=failing.source)
+
+
+@derivation(
+    reads=(RungResult, RequestError, Completion, TruncationReading, LogEvent),
+    needs=(WINDOW_ASKED,),
+    gives=(ERROR_KINDS_SEEN, REFUSED_OVER_WINDOW, REFUSAL_LIMIT, REFUSED_BELOW_ASKED),
+)
+def refusals(sight: Sight) -> Iterator[Reading]:
+    """Give the kinds of error that were seen, and whether a prompt shorter than the window asked for was refused."""
+    kinds: set[str] = set()
+    last: Evidence | None = None
+    refused: list[tuple[int | None, int | None, Evidence]] = []
+    for evidence, error in sight.of(RequestError):
+        kinds.add(error.error)
+        last = evidence
+        if error.error == "exceeds-window":
+            refused.append((error.prompt_tokens, error.window, evidence))
+    for evidence, completion in sight.of(Completion):
+        last = last or evidence
+        if completion.error is not None:
+            kinds.add(completion.error.error)
+            last = evidence
+            if completion.error.error == "exceeds-window":
+                refused.append((completion.error.prompt_tokens or completion.sent_tokens, completion.error.window, evidence))
+    for evidence, rung in sight.of(RungResult):
+        last = last or evidence
+        if rung.error_kind in ERROR_KINDS_SEEN.choices:
+            kinds.add(rung.error_kind)
+            last = evidence
+        if rung.result == "refused" and rung.error_kind == "exceeds-window":
+            refused.append((max(rung.rung, rung.input_tokens), None, evidence))
+    for evidence, cut in sight.of(TruncationReading):
+        if cut.verdict == "refused":
+            refused.append((cut.processed or cut.sent, cut.window, evidence))
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "refused" and event.reason != "batch":
+            refused.append((event.tokens, event.limit, evidence))
+    if last is not None:
+        yield reading(ERROR_KINDS_SEEN, tuple(sorted(kinds)), last)
+    for _tokens, limit, evidence in refused:
+        yield reading(REFUSED_OVER_WINDOW, True, evidence)
+        yield reading(REFUSAL_LIMIT, limit, evidence)
+    asked = sight.known(WINDOW_ASKED)
+    lengths = [(tokens, evidence) for tokens, _, evidence in refused if tokens]
+    if asked is not None and lengths:
+        shortest, evidence = min(lengths, key=lambda pair: pair[0])
+        yield reading(REFUSED_BELOW_ASKED, shortest < 0.98 * asked.value, evidence)
+    elif asked is not None and any(rung.result == "passed" and rung.input_tokens > 0.9 * asked.value for _, rung in sight.of(RungResult)):
+        yield reading(REFUSED_BELOW_ASKED, False)
+
+
+@derivation(
+    reads=(RequestError, RungResult, LogEvent, Launch, ProcessEnded),
+    needs=(TOLD_ERROR_KIND, TOLD_FAILED_WHILE, TOLD_KERNEL_LOG, ALLOC_COMPONENT),
+    gives=(FAILURE_ABOUT, FAILURE_STAGE, LAUNCH_FAILED, PROCESS_DIED, EXIT_SIGNAL, OOM_KILLED, CRASH_SEEN),
+)
+def kinds(sight: Sight) -> Iterator[Reading]:
+    """Say what the failure is about and at which stage it came. What the log says stands above what a client saw of it."""
+    told = sight.known(TOLD_ERROR_KIND)
+    if told is not None:
+        yield reading(FAILURE_ABOUT, told.value, source=told.source, origin=told.origin)
+        if told.value == "internal":
+            yield reading(CRASH_SEEN, True, source=told.source, origin=told.origin)
+    told = sight.known(TOLD_FAILED_WHILE)
+    if told is not None:
+        yield reading(FAILURE_STAGE, told.value, source=told.source, origin=told.origin)
+    told = sight.known(TOLD_KERNEL_LOG)
+    if told is not None and "killed" in told.value:
+        yield reading(OOM_KILLED, True, source=told.source, origin=told.origin)
+    about: tuple[str, Evidence] | None = None
+    for evidence, rung in sight.of(RungResult):
+        kind = _ABOUT_OF_ERROR.get(rung.error_kind or "")
+        if kind is not None:
+            about = (kind, evidence)
+    for evidence, error in sight.of(RequestError):
+        if error.error in _ABOUT_OF_ERROR:
+            about = (_ABOUT_OF_ERROR[error.error], evidence)
+    if about is not None:
+        # Read, not measured: the client sees a lost connection where the log sees the reason.
+        yield reading(FAILURE_ABOUT, about[0], about[1], source="server")
+    for evidence, event in sight.of(LogEvent):
+        kind = _about_of_event(event)
+        if kind is not None:
+            yield reading(FAILURE_ABOUT, kind, evidence)
+        if event.event == "crash":
+            yield reading(CRASH_SEEN, True, evidence)
+        elif event.event == "oom-killer":
+            yield reading(OOM_KILLED, True, evidence)
+    component = sight.known(ALLOC_COMPONENT)
+    stage = {"weights": "weights", "kv": "cache", "state": "cache", "compute": "buffers", "activation": "reading", "projector": "picture"}
+    if component is not None and component.value in stage and component.source not in {"user", "report"}:
+        yield reading(FAILURE_STAGE, stage[component.value], source=component.source, origin=component.origin)
+    for evidence, launch in sight.of(Launch):
+        yield reading(LAUNCH_FAILED, not launch.healthy, evidence)
+        yield reading(EXIT_SIGNAL, launch.signal, evidence)
+        yield reading(PROCESS_DIED, (not launch.healthy) or None, evidence)
+    for evidence, ended in sight.of(ProcessEnded):
+        yield reading(PROCESS_DIED, True, evidence)
+        yield reading(EXIT_SIGNAL, ended.signal, evidence)
+        if ended.during.startswith("rung"):
+            yield reading(FAILURE_STAGE, "reading", evidence)
+
+
+def _about_of_event(event: LogEvent) -> str | None:
+    match event.event:
+        case "alloc-failed":
+            if event.size_bytes and event.limit_bytes and event.size_bytes > event.limit_bytes:
+                return "one-piece"
+            reason = (event.reason or "").lower()
+            if "exceed" in reason or "maximum allowed buffer" in reason:
+                return "one-piece"
+            return "host-memory" if event.api == "cpu" else "gpu-memory"
+        case "refused":
+            return "too-long" if event.reason != "batch" else None
+        case "pool-full":
+            return "no-room"
+        case "kernel-error":
+            return "kernel"
+        case "device-lost" | "watchdog":
+            return "device-lost"
+        case "oom-killer":
+            return "host-memory"
+        case "crash":
+            return "internal"
+        case "timeout" | "cancelled":
+            return "timeout"
+        case _:
+            return None
+
+
+@derivation(needs=(FAILURE_ABOUT,), gives=(IS_MEMORY_FAILURE,))
+def memory_failure(sight: Sight) -> Iterator[Reading]:
+    """Say whether the failure is about memory."""
+    about = sight.known(FAILURE_ABOUT)
+    if about is not None:
+        yield reading(IS_MEMORY_FAILURE, about.value in MEMORY_KINDS, source=about.source, origin=about.origin)
+
+
+@derivation(needs=(TOLD_SMALLER_WINDOW, TOLD_SMALLER_BATCH), gives=(SMALLER_WINDOW_WORKS, SMALLER_BATCH_WORKS))
+def tried(sight: Sight) -> Iterator[Reading]:
+    """Give what smaller settings did."""
+    window = sight.known(TOLD_SMALLER_WINDOW)
+    if window is not None:
+        yield reading(SMALLER_WINDOW_WORKS, window.value == "cures", source=window.source, origin=window.origin)
+    batch = sight.known(TOLD_SMALLER_BATCH)
+    if batch is not None:
+        yield reading(SMALLER_BATCH_WORKS, batch.value in {"cures", "later"}, source=batch.source, origin=batch.origin)
+
+
+ROUND_SECONDS = (30.0, 60.0, 100.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
+
+
+@derivation(
+    reads=(RequestError, LogEvent), needs=(TOLD_SECONDS_TO_FAILURE,), gives=(FAILURE_SECONDS, FAILURE_ROUND_SECONDS)
+)
+def seconds(sight: Sight) -> Iterator[Reading]:
+    """Give the seconds until it failed, and whether that is a round number as timeouts are."""
+    found: list[tuple[float, Source, str]] = []
+    told = sight.known(TOLD_SECONDS_TO_FAILURE)
+    if told is not None:
+        found.append((told.value, told.source, told.origin))
+    for evidence, event in sight.of(LogEvent):
+        if event.event in {"timeout", "cancelled"} and event.seconds:
+            found.append((event.seconds, evidence.source, evidence.origin))
+    for evidence, error in sight.of(RequestError):
+        if error.error in {"timeout", "connection-lost"} and error.after_s:
+            found.append((error.after_s, evidence.source, evidence.origin))
+    for value, source, origin in found:
+        yield reading(FAILURE_SECONDS, float(value), source=source, origin=origin)
+        is_round = any(near(value, r, 0.015, 1.0) for r in ROUND_SECONDS)
+        yield reading(FAILURE_ROUND_SECONDS, is_round, source=source, origin=origin)

@@ -1,0 +1,121 @@
+"""Devices and host → who holds memory, what spilled, what grew, what was paged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.evidence.events import LogEvent
+from probes.evidence.machine import DeviceReadings, HostReading, SampledPeaks
+from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.facts import (
+    DEVICE_LOST_SEEN,
+    FIT_FAILED_SEEN,
+    GPU_VENDOR,
+    GRAPHS_SEEN,
+    HARDWARE_SEEN,
+    KERNEL_ERROR_SEEN,
+    KERNEL_MISSING_SEEN,
+    MAJOR_FAULTS,
+    OS,
+    OTHER_VRAM_BYTES,
+    RAM_AVAILABLE_BYTES,
+    SERVER_GROWTH_BYTES,
+    SHARED_GROWTH_BYTES,
+    SPILL_SEEN,
+    SWAP_GROWTH_BYTES,
+    SWAP_USED_BYTES,
+    TOLD_GPU_MAKER,
+    TOLD_OS,
+    UNSUPPORTED_SEEN,
+    V_CACHE_NEEDS_FLASH,
+    WATCHDOG_SEEN,
+)
+
+
+@derivation(reads=(HostReading, DeviceReadings), needs=(TOLD_OS, TOLD_GPU_MAKER), gives=(OS, GPU_VENDOR))
+def kind(sight: Sight) -> Iterator[Reading]:
+    """Give the operating system and the makers of the accelerators."""
+    told = sight.known(TOLD_OS)
+    if told is not None:
+        yield reading(OS, "wsl" if told.value == "wsl2" else told.value, source=told.source, origin=told.origin)
+    maker = sight.known(TOLD_GPU_MAKER)
+    if maker is not None and maker.value != "mixed":
+        yield reading(GPU_VENDOR, (maker.value,), source=maker.source, origin=maker.origin)
+    for evidence, host in sight.of(HostReading):
+        name = host.os.lower()
+        wsl = "wsl" in (host.virtualised or "").lower()
+        known = (("linux", "linux"), ("windows", "windows"), ("darwin", "macos"), ("macos", "macos"))
+        system = "wsl" if wsl else next((system for word, system in known if word in name), "other")
+        yield reading(OS, system, evidence)
+    for evidence, devices in sight.of(DeviceReadings):
+        yield reading(GPU_VENDOR, tuple(sorted({d.vendor for d in devices.devices})) or ("none",), evidence)
+
+
+@derivation(
+    reads=(DeviceReadings, HostReading, SampledPeaks),
+    gives=(
+        OTHER_VRAM_BYTES, SHARED_GROWTH_BYTES, SWAP_USED_BYTES, SWAP_GROWTH_BYTES, MAJOR_FAULTS, RAM_AVAILABLE_BYTES, SERVER_GROWTH_BYTES,
+    ),
+)  # fmt: skip
+def memory(sight: Sight) -> Iterator[Reading]:
+    """Give what other programs hold, what spilled to the host, what swap and the server grew by, and pages read back."""
+    for evidence, devices in sight.of(DeviceReadings):
+        known = [p for d in devices.devices for p in (d.processes or ()) if p.used_bytes is not None]
+        if devices.devices and any(d.processes is not None for d in devices.devices) and any(p.is_server for p in known):
+            yield reading(OTHER_VRAM_BYTES, sum(p.used_bytes or 0 for p in known if p.is_server is False), evidence)
+    for evidence, host in sight.of(HostReading):
+        yield reading(SWAP_USED_BYTES, host.swap_used_bytes, evidence)
+        yield reading(RAM_AVAILABLE_BYTES, host.ram_available_bytes, evidence)
+    peaks = sight.of(SampledPeaks)
+    if not peaks:
+        return
+    last = peaks[-1][0]
+    growth = [
+        peak - p.shared_before_bytes[device] for _, p in peaks for device, peak in p.shared_peak_bytes.items() if device in p.shared_before_bytes
+    ]
+    if growth:
+        yield reading(SHARED_GROWTH_BYTES, max(0, *growth) if len(growth) > 1 else max(0, growth[0]), last)
+    swap = [p.swap_peak_bytes for _, p in peaks if p.swap_peak_bytes is not None]
+    if swap:
+        yield reading(SWAP_GROWTH_BYTES, max(0, max(swap) - swap[0]), last)
+    faults = [p.major_faults for _, p in peaks if p.major_faults is not None]
+    if faults:
+        yield reading(MAJOR_FAULTS, sum(faults), last)
+    before = [p.server_before.rss_bytes for _, p in peaks if p.server_before is not None and p.server_before.rss_bytes is not None]
+    after = [p.server_after.rss_bytes for _, p in peaks if p.server_after is not None and p.server_after.rss_bytes is not None]
+    if before and after:
+        yield reading(SERVER_GROWTH_BYTES, max(0, after[-1] - before[0]), last)
+
+
+_SEEN = {
+    "kernel-error": KERNEL_ERROR_SEEN,
+    "device-lost": DEVICE_LOST_SEEN,
+    "watchdog": WATCHDOG_SEEN,
+    "hardware": HARDWARE_SEEN,
+    "spill": SPILL_SEEN,
+    "unsupported": UNSUPPORTED_SEEN,
+}
+
+
+@derivation(
+    reads=(LogEvent,),
+    gives=(*_SEEN.values(), V_CACHE_NEEDS_FLASH, KERNEL_MISSING_SEEN, FIT_FAILED_SEEN, GRAPHS_SEEN),
+)
+def seen(sight: Sight) -> Iterator[Reading]:
+    """Give what a log says in so many words. What it does not say stays unknown."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event in _SEEN:
+            yield reading(_SEEN[event.event], True, evidence)
+        text = f"{event.text} {event.reason or ''}".lower()
+        if event.event in {"load-failed", "generic-error", "unsupported"} and "flash" in text and "v cache" in text:
+            yield reading(V_CACHE_NEEDS_FLASH, True, evidence)
+        if event.event in {"kernel-error", "load-failed", "unsupported"} and any(
+            phrase in text for phrase in ("no kernel", "unsupported op", "not supported", "different k", "does not fit the head", "moved")
+        ):
+            yield reading(KERNEL_MISSING_SEEN, True, evidence)
+        if event.event == "flash-attention" and event.key == "moved":
+            yield reading(KERNEL_MISSING_SEEN, True, evidence)
+        if event.event == "fit" and event.level in {"warning", "error"}:
+            yield reading(FIT_FAILED_SEEN, True, evidence)
+        if event.event in {"alloc-failed", "generic-error", "crash", "graph"} and ("graph capture" in text or "capturing" in text or "capture graph" in text):
+            yield reading(GRAPHS_SEEN, True, evidence)

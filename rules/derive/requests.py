@@ -1,0 +1,157 @@
+"""Tokens sent against tokens processed, and what the server does with a prompt that is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.evidence.events import LogEvent
+from probes.evidence.records import Evidence, Source
+from probes.evidence.request import Completion, TruncationReading
+from probes.evidence.rungs import RungResult
+from rules.derive.numbers import COMMON_DEFAULTS, ratio
+from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.facts import (
+    CONTEXT_SHIFT_SEEN,
+    NOT_CUT,
+    PROCESSED_IS_DEFAULT,
+    PROCESSED_IS_HALF,
+    PROCESSED_OF_SENT,
+    PROCESSED_TOKENS,
+    SENT_OF_WINDOW,
+    SENT_TOKENS,
+    TOLD_ERROR_KIND,
+    TOLD_PROCESSED_TOKENS,
+    TOLD_SAID_TRUNCATED,
+    TOLD_SENT_TOKENS,
+    TOLD_TOTAL_TOKENS,
+    TOLD_WHAT_IS_WRONG,
+    TOLD_WINDOW_SET,
+    TOTAL_IS_DEFAULT,
+    TOTAL_OF_WINDOW,
+    TOTAL_TOKENS,
+    TRUNCATED_SEEN,
+    TRUNCATION,
+    TRUNCATION_RULE,
+    WINDOW_ASKED,
+    WINDOW_IN_FORCE,
+)
+
+CUT = 0.9
+"""Below this share of what was sent, text was lost; above, it is the difference between two tokenizers."""
+
+
+@derivation(
+    reads=(TruncationReading, RungResult, Completion, LogEvent),
+    needs=(TOLD_SENT_TOKENS, TOLD_PROCESSED_TOKENS, TOLD_TOTAL_TOKENS),
+    gives=(SENT_TOKENS, PROCESSED_TOKENS, PROCESSED_OF_SENT, TOTAL_TOKENS, TRUNCATION, TRUNCATION_RULE, NOT_CUT),
+)
+def counts(sight: Sight) -> Iterator[Reading]:
+    """Give tokens sent and processed of the prompt that lost most, and whether anything was lost below the window."""
+    pairs: list[tuple[float, int, int, Source, str]] = []
+    told_sent, told_done = sight.known(TOLD_SENT_TOKENS), sight.known(TOLD_PROCESSED_TOKENS)
+    if told_sent is not None and told_sent.value:
+        yield reading(SENT_TOKENS, told_sent.value, source=told_sent.source, origin=told_sent.origin)
+    if told_done is not None and told_done.value:
+        yield reading(PROCESSED_TOKENS, told_done.value, source=told_done.source, origin=told_done.origin)
+        if told_sent is not None and told_sent.value:
+            pairs.append((told_done.value / told_sent.value, told_sent.value, told_done.value, told_done.source, told_done.origin))
+    total = sight.known(TOLD_TOTAL_TOKENS)
+    if total is not None and total.value:
+        yield reading(TOTAL_TOKENS, total.value, source=total.source, origin=total.origin)
+    whole: Evidence | None = None
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "truncated" and event.tokens and event.kept:
+            pairs.append((event.kept / event.tokens, event.tokens, event.kept, evidence.source, evidence.origin))
+        elif event.event == "reply" and event.tokens:
+            yield reading(PROCESSED_TOKENS, event.tokens, evidence)
+            if event.count and event.of and event.of == event.tokens + event.count:
+                yield reading(TOTAL_TOKENS, event.of, evidence)
+    for evidence, rung in sight.of(RungResult):
+        if rung.result == "passed" or (rung.result == "failed" and rung.error_kind is None):
+            whole = evidence
+        if rung.error_kind == "truncated":
+            pairs.append((rung.input_tokens / max(1, rung.rung), rung.rung, rung.input_tokens, evidence.source, evidence.origin))
+    for evidence, completion in sight.of(Completion):
+        if completion.sent_tokens and completion.prompt_tokens and completion.error is None:
+            share = completion.prompt_tokens / completion.sent_tokens
+            whole = evidence if share >= CUT else whole
+            if share < CUT:
+                pairs.append((share, completion.sent_tokens, completion.prompt_tokens, evidence.source, evidence.origin))
+    for evidence, cut in sight.of(TruncationReading):
+        if cut.verdict != "unknown":
+            yield reading(TRUNCATION, cut.verdict, evidence)
+            yield reading(TRUNCATION_RULE, cut.rule, evidence)
+        if cut.verdict == "truncated" and cut.sent and cut.processed is not None:
+            pairs.append((cut.processed / cut.sent, cut.sent, cut.processed, evidence.source, evidence.origin))
+    if pairs:
+        share, sent, done, source, origin = min(pairs, key=lambda pair: pair[0])
+        yield reading(SENT_TOKENS, sent, source=source, origin=origin)
+        yield reading(PROCESSED_TOKENS, done, source=source, origin=origin)
+        yield reading(PROCESSED_OF_SENT, share, source=source, origin=origin)
+    lost = [pair for pair in pairs if pair[0] < CUT]
+    if lost:
+        yield reading(NOT_CUT, False, source=lost[0][3], origin=lost[0][4])
+    elif whole is not None:
+        yield reading(NOT_CUT, True, whole)
+    elif pairs:
+        yield reading(NOT_CUT, True, source=pairs[0][3], origin=pairs[0][4])
+
+
+@derivation(
+    reads=(LogEvent,),
+    needs=(PROCESSED_OF_SENT, TRUNCATION, NOT_CUT, TOLD_SAID_TRUNCATED, TOLD_WHAT_IS_WRONG, TOLD_ERROR_KIND),
+    gives=(TRUNCATED_SEEN, CONTEXT_SHIFT_SEEN),
+)
+def cut(sight: Sight) -> Iterator[Reading]:
+    """Say whether a prompt was cut without an error, and whether old text was thrown away on the way."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "truncated" and event.reason != "window-reached":
+            yield reading(TRUNCATED_SEEN, True, evidence)
+        elif event.event == "context-shift" and event.key != "off":
+            yield reading(CONTEXT_SHIFT_SEEN, True, evidence)
+    share, verdict, whole = sight.known(PROCESSED_OF_SENT), sight.known(TRUNCATION), sight.known(NOT_CUT)
+    if verdict is not None:
+        yield reading(TRUNCATED_SEEN, verdict.value == "truncated", source=verdict.source, origin=verdict.origin)
+    if share is not None and share.value < CUT:
+        yield reading(TRUNCATED_SEEN, True, source=share.source, origin=share.origin)
+    elif whole is not None and whole.value and verdict is None:
+        yield reading(TRUNCATED_SEEN, False, source=whole.source, origin=whole.origin)
+    told = sight.known(TOLD_SAID_TRUNCATED)
+    if told is not None and told.value:
+        yield reading(TRUNCATED_SEEN, True, source=told.source, origin=told.origin)
+    wrong = sight.known(TOLD_WHAT_IS_WRONG)
+    if wrong is not None and "all-but-end-lost" in wrong.value:
+        yield reading(TRUNCATED_SEEN, True, source=wrong.source, origin=wrong.origin)
+    about = sight.known(TOLD_ERROR_KIND)
+    if about is not None and about.value == "shift":
+        yield reading(CONTEXT_SHIFT_SEEN, True, source=about.source, origin=about.origin)
+
+
+@derivation(
+    needs=(PROCESSED_TOKENS, TOTAL_TOKENS, SENT_TOKENS, WINDOW_IN_FORCE, WINDOW_ASKED, TRUNCATION_RULE, TOLD_WINDOW_SET),
+    gives=(PROCESSED_IS_HALF, PROCESSED_IS_DEFAULT, TOTAL_IS_DEFAULT, TOTAL_OF_WINDOW, SENT_OF_WINDOW),
+)
+def patterns(sight: Sight) -> Iterator[Reading]:
+    """Say which known number the count of processed tokens is."""
+    done, total, sent = sight.known(PROCESSED_TOKENS), sight.known(TOTAL_TOKENS), sight.known(SENT_TOKENS)
+    force, asked = sight.known(WINDOW_IN_FORCE), sight.known(WINDOW_ASKED)
+    rule = sight.known(TRUNCATION_RULE)
+    windows = {known.value for known in (force, asked) if known is not None}
+    if rule is not None:
+        yield reading(PROCESSED_IS_HALF, rule.value == "half-window", source=rule.source)
+    elif done is not None:
+        candidates = windows or COMMON_DEFAULTS
+        half = any(abs(done.value - (window / 2 + 2)) <= 4 for window in candidates)
+        # A prompt that fits may have any length: half a window is only half a window if more was sent.
+        fitted = sent is not None and done.value >= CUT * sent.value
+        yield reading(PROCESSED_IS_HALF, half and not fitted, source=done.source, origin=done.origin)
+    if done is not None:
+        default = done.value in COMMON_DEFAULTS or any(0 <= window - done.value <= 2 for window in COMMON_DEFAULTS)
+        fitted = sent is not None and done.value >= CUT * sent.value
+        yield reading(PROCESSED_IS_DEFAULT, default and not fitted, source=done.source, origin=done.origin)
+    if total is not None:
+        yield reading(TOTAL_IS_DEFAULT, any(abs(window - total.value) <= 1 for window in COMMON_DEFAULTS), source=total.source, origin=total.origin)
+        if force is not None:
+            yield reading(TOTAL_OF_WINDOW, ratio(total.value, force.value), source=total.source)
+    if sent is not None and force is not None:
+        yield reading(SENT_OF_WINDOW, ratio(sent.value, force.value), source=sent.source)

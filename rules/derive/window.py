@@ -1,0 +1,250 @@
+"""Windows: asked, trained, per slot, in force, and how they stand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.evidence.events import LogEvent
+from probes.evidence.rungs import LadderPlan
+from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
+from rules.derive.numbers import COMMON_DEFAULTS, near, ratio
+from rules.derive.settings import LLAMA_FAMILY
+from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.engine.fact import Known
+from rules.facts import (
+    BACKEND,
+    CLIENT_OVER_SERVER,
+    CLIENT_WINDOW,
+    CONFIG_IGNORED,
+    OUTPUT_OF_WINDOW,
+    OUTPUT_TOKENS,
+    ROOM_FOR_INPUT_SMALL,
+    TOLD_ANSWER_RESERVE,
+    TOLD_CLIENT_WINDOW,
+    TOLD_SETTING_HAS_EFFECT,
+    TOLD_SLOTS,
+    TOLD_WINDOW_ASKED,
+    TOLD_WINDOW_SET,
+    TOLD_WINDOW_SHOWN,
+    TOLD_WINDOW_TRAINED,
+    TOLD_WINDOW_WANTED,
+    WINDOW_ASKED,
+    WINDOW_ASKED_OF_TRAINED,
+    WINDOW_CAP_REASON,
+    WINDOW_DEFAULT,
+    WINDOW_DIFFERS,
+    WINDOW_DIFFERS_UNEXPLAINED,
+    WINDOW_IN_FORCE,
+    WINDOW_IN_FORCE_IS_TRAINED,
+    WINDOW_IS_DIVIDED,
+    WINDOW_IS_KNOWN_DEFAULT,
+    WINDOW_PER_SLOT,
+    WINDOW_POOL,
+    WINDOW_SET,
+    WINDOW_SHARE_OF_ASKED,
+    WINDOW_SLOTS,
+    WINDOW_TRAINED,
+    WINDOW_UNIFIED,
+    WINDOW_UNSET_LONG,
+    WINDOW_WANTED,
+)
+
+ROUNDING_TOKENS = 256
+"""Engines round a window to blocks of up to so many tokens."""
+LONG_DEFAULT = 32768
+"""From here on a window that nobody asked for is worth a word."""
+
+
+@derivation(
+    reads=(WindowReading, LogEvent, Configuration, ModelFile, ModelIdentity, LadderPlan),
+    needs=(TOLD_WINDOW_ASKED, TOLD_WINDOW_SHOWN, TOLD_WINDOW_TRAINED, TOLD_WINDOW_WANTED, TOLD_SLOTS, TOLD_CLIENT_WINDOW, TOLD_ANSWER_RESERVE),
+    gives=(
+        WINDOW_ASKED,
+        WINDOW_TRAINED,
+        WINDOW_PER_SLOT,
+        WINDOW_SLOTS,
+        WINDOW_UNIFIED,
+        WINDOW_POOL,
+        WINDOW_IN_FORCE,
+        WINDOW_DEFAULT,
+        WINDOW_WANTED,
+        WINDOW_CAP_REASON,
+        CLIENT_WINDOW,
+        OUTPUT_TOKENS,
+    ),
+)
+def windows(sight: Sight) -> Iterator[Reading]:
+    """Give every window that anyone names. The log comes first: what a server says now stands above what its log said at load."""
+    for asked, fact in (
+        (TOLD_WINDOW_ASKED, WINDOW_ASKED),
+        (TOLD_WINDOW_SHOWN, WINDOW_IN_FORCE),
+        (TOLD_WINDOW_TRAINED, WINDOW_TRAINED),
+        (TOLD_WINDOW_WANTED, WINDOW_WANTED),
+        (TOLD_SLOTS, WINDOW_SLOTS),
+        (TOLD_CLIENT_WINDOW, CLIENT_WINDOW),
+        (TOLD_ANSWER_RESERVE, OUTPUT_TOKENS),
+    ):
+        known = sight.known(asked)
+        if known is not None and known.value:
+            value = int(known.value) if float(known.value).is_integer() else None
+            yield reading(fact, value, source=known.source, origin=known.origin)
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "window" and event.tokens:
+            fact_of = {
+                "asked": WINDOW_ASKED,
+                "in-force": WINDOW_POOL,
+                "per-slot": WINDOW_PER_SLOT,
+                "trained": WINDOW_TRAINED,
+                "default": WINDOW_DEFAULT,
+                "pool": WINDOW_POOL,
+            }.get(event.which or "")
+            if fact_of is not None:
+                yield reading(fact_of, event.tokens, evidence)
+            if event.which == "per-slot":
+                yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
+        elif event.event == "slots":
+            if event.count:
+                yield reading(WINDOW_SLOTS, event.count, evidence)
+            if event.unified is not None:
+                yield reading(WINDOW_UNIFIED, event.unified, evidence)
+        elif event.event == "window-capped" and event.tokens:
+            reason = event.reason if event.reason in WINDOW_CAP_REASON.choices else "other"
+            if event.reason == "trained" and event.of:
+                yield reading(WINDOW_TRAINED, event.tokens, evidence)
+                yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
+            if reason != "other":
+                yield reading(WINDOW_CAP_REASON, reason, evidence)
+        elif event.event == "refused" and event.limit and event.reason != "batch":
+            yield reading(WINDOW_IN_FORCE, event.limit, evidence)
+    for evidence, configuration in sight.of(Configuration):
+        for name, fact in (("ctx", WINDOW_ASKED), ("parallel", WINDOW_SLOTS), ("max_tokens", OUTPUT_TOKENS)):
+            setting = configuration.settings.get(name)
+            if setting is not None and isinstance(setting.value, (int, float)) and not isinstance(setting.value, bool) and setting.value > 0:
+                yield reading(fact, int(setting.value), evidence, source=setting.source)
+        setting = configuration.settings.get("kv_unified")
+        if setting is not None and isinstance(setting.value, bool):
+            yield reading(WINDOW_UNIFIED, setting.value, evidence, source=setting.source)
+    for evidence, file in sight.of(ModelFile):
+        yield reading(WINDOW_TRAINED, file.trained_window or None, evidence)
+    for evidence, identity in sight.of(ModelIdentity):
+        yield reading(WINDOW_TRAINED, identity.trained_window or None, evidence)
+    for evidence, plan in sight.of(LadderPlan):
+        yield reading(WINDOW_WANTED, plan.target, evidence)
+    for evidence, window in sight.of(WindowReading):
+        yield reading(WINDOW_ASKED, window.asked or None, evidence)
+        yield reading(WINDOW_TRAINED, window.trained or None, evidence)
+        yield reading(WINDOW_PER_SLOT, window.per_slot or None, evidence)
+        yield reading(WINDOW_SLOTS, window.slots or None, evidence)
+        yield reading(WINDOW_UNIFIED, window.unified, evidence)
+        yield reading(WINDOW_POOL, window.pool or None, evidence)
+        yield reading(WINDOW_IN_FORCE, window.in_force or None, evidence)
+        yield reading(WINDOW_DEFAULT, window.default or None, evidence)
+
+
+@derivation(reads=(Configuration,), needs=(TOLD_WINDOW_SET, WINDOW_ASKED, BACKEND), gives=(WINDOW_SET,))
+def window_set(sight: Sight) -> Iterator[Reading]:
+    """Say whether anyone set a window. A known command line without one says no."""
+    asked = sight.known(WINDOW_ASKED)
+    told = sight.known(TOLD_WINDOW_SET)
+    if told is not None:
+        yield reading(WINDOW_SET, told.value != "not-set", source=told.source, origin=told.origin)
+    if asked is not None:
+        yield reading(WINDOW_SET, True, source=asked.source, origin=asked.origin)
+        return
+    known = sight.known(BACKEND)
+    for evidence, configuration in sight.of(Configuration):
+        if configuration.command is not None and known is not None and known.value in LLAMA_FAMILY:
+            yield reading(WINDOW_SET, False, evidence)
+
+
+@derivation(reads=(LogEvent,), needs=(TOLD_SETTING_HAS_EFFECT,), gives=(CONFIG_IGNORED,))
+def ignored(sight: Sight) -> Iterator[Reading]:
+    """Say whether a setting was given and had no effect."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "config-ignored":
+            yield reading(CONFIG_IGNORED, True, evidence)
+    told = sight.known(TOLD_SETTING_HAS_EFFECT)
+    if told is not None:
+        yield reading(CONFIG_IGNORED, not told.value, source=told.source, origin=told.origin)
+
+
+def _weaker(*known: Known[int]) -> Known[int]:
+    return max(known, key=lambda k: k.rank)
+
+
+@derivation(
+    needs=(WINDOW_ASKED, WINDOW_TRAINED, WINDOW_IN_FORCE, WINDOW_PER_SLOT, WINDOW_SLOTS, WINDOW_UNIFIED, WINDOW_SET),
+    gives=(
+        WINDOW_SHARE_OF_ASKED,
+        WINDOW_ASKED_OF_TRAINED,
+        WINDOW_IN_FORCE_IS_TRAINED,
+        WINDOW_IS_DIVIDED,
+        WINDOW_IS_KNOWN_DEFAULT,
+        WINDOW_DIFFERS,
+        WINDOW_DIFFERS_UNEXPLAINED,
+        WINDOW_UNSET_LONG,
+    ),
+)
+def compared(sight: Sight) -> Iterator[Reading]:
+    """Compare the windows. A comparison is as good as the weaker of its sources."""
+    asked, trained, force = sight.known(WINDOW_ASKED), sight.known(WINDOW_TRAINED), sight.known(WINDOW_IN_FORCE)
+    slots, unified = sight.known(WINDOW_SLOTS), sight.known(WINDOW_UNIFIED)
+    one = sight.known(WINDOW_PER_SLOT) or force
+    whole = asked or (trained if sight.known(WINDOW_SET) is None else None)
+    if asked is not None and trained is not None:
+        by = _weaker(asked, trained)
+        yield reading(WINDOW_ASKED_OF_TRAINED, ratio(asked.value, trained.value), source=by.source)
+    is_trained = None
+    if force is not None and trained is not None:
+        is_trained = near(force.value, trained.value, 0.01, ROUNDING_TOKENS)
+        yield reading(WINDOW_IN_FORCE_IS_TRAINED, is_trained, source=_weaker(force, trained).source)
+    is_divided = None
+    if slots is not None and slots.value == 1:
+        is_divided = False
+        yield reading(WINDOW_IS_DIVIDED, False, source=slots.source)
+    elif unified is not None and unified.value:
+        is_divided = False
+        yield reading(WINDOW_IS_DIVIDED, False, source=unified.source)
+    elif whole is not None and slots is not None and one is not None and slots.value > 1:
+        share = whole.value / slots.value
+        if near(one.value, share, 0.02, ROUNDING_TOKENS) and one.value < 0.95 * whole.value:
+            is_divided = True
+            yield reading(WINDOW_IS_DIVIDED, True, source=_weaker(whole, one, slots).source)
+        else:
+            is_divided = False
+            yield reading(WINDOW_IS_DIVIDED, False, source=_weaker(whole, one, slots).source)
+    if asked is not None and force is not None:
+        by = _weaker(asked, force)
+        share_of_asked = ratio(force.value, asked.value)
+        yield reading(WINDOW_SHARE_OF_ASKED, share_of_asked, source=by.source)
+        differs = not near(asked.value, force.value, 0.05, ROUNDING_TOKENS)
+        yield reading(WINDOW_DIFFERS, differs, source=by.source)
+        capped = bool(is_trained) and trained is not None and asked.value > trained.value
+        if not differs:
+            yield reading(WINDOW_DIFFERS_UNEXPLAINED, False, source=by.source)
+        elif slots is not None or trained is not None:
+            yield reading(WINDOW_DIFFERS_UNEXPLAINED, not (capped or bool(is_divided)), source=by.source)
+    is_set = sight.known(WINDOW_SET)
+    if force is not None:
+        yield reading(WINDOW_IS_KNOWN_DEFAULT, force.value in COMMON_DEFAULTS, source=force.source)
+        if is_set is not None:
+            source = is_set.source if is_set.rank > force.rank else force.source
+            yield reading(WINDOW_UNSET_LONG, not is_set.value and force.value >= LONG_DEFAULT, source=source)
+    elif is_set is not None and is_set.value:
+        yield reading(WINDOW_UNSET_LONG, False, source=is_set.source)
+
+
+@derivation(
+    needs=(CLIENT_WINDOW, WINDOW_IN_FORCE, OUTPUT_TOKENS), gives=(CLIENT_OVER_SERVER, OUTPUT_OF_WINDOW, ROOM_FOR_INPUT_SMALL)
+)
+def client(sight: Sight) -> Iterator[Reading]:
+    """Compare what the client reckons with, and what it reserves, with the window in force."""
+    force = sight.known(WINDOW_IN_FORCE)
+    believed, output = sight.known(CLIENT_WINDOW), sight.known(OUTPUT_TOKENS)
+    if force is None or not force.value:
+        return
+    if believed is not None:
+        yield reading(CLIENT_OVER_SERVER, ratio(believed.value, force.value), source=believed.source)
+    if output is not None:
+        yield reading(OUTPUT_OF_WINDOW, ratio(output.value, force.value), source=output.source)
+        yield reading(ROOM_FOR_INPUT_SMALL, output.value > force.value / 3, source=output.source)
