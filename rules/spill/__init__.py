@@ -1,0 +1,1 @@
+"""Rules about memory that went where it is slow, without an error."""
