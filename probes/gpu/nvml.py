@@ -175,9 +175,17 @@ class Nvml(DeviceSource):
                 raise _LostError(str(error)) from error
             card.unsupported.add(name)  # not supported, or not allowed: neither changes while we look
             return None
-        except (AttributeError, ValueError, TypeError, UnicodeDecodeError):
+        except Exception:  # a name that this binding or driver lacks raises errors of several kinds, none of them NVML's own
             card.unsupported.add(name)
             return None
+
+    def _first(self, card: _Card, *names: str) -> Any:
+        """Call the newest of several versions of a function that this driver has."""
+        for name in names:
+            answer = self._ask(card, name)
+            if answer is not None:
+                return answer
+        return None
 
     def _all_cards(self) -> list[_Card]:
         if self._cards is not None:
@@ -284,8 +292,8 @@ class Nvml(DeviceSource):
             notes.add(memory.odd)
         if card.unified:
             notes.add("this board's GPU uses the machine's own memory: its sizes are those of the RAM")
-        model_number = self._ask(card, "nvmlDeviceGetCurrentDriverModel")
-        model = _DRIVER_MODELS.get(model_number) if isinstance(model_number, int) else None
+        models = self._first(card, "nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetDriverModel_v1")  # [current, pending]
+        model = _DRIVER_MODELS.get(models[0]) if models else None
         generation = plausible(self._ask(card, "nvmlDeviceGetCurrPcieLinkGeneration"), most=16)
         width = plausible(self._ask(card, "nvmlDeviceGetCurrPcieLinkWidth"), most=64)
         generation_max = plausible(self._ask(card, "nvmlDeviceGetMaxPcieLinkGeneration"), most=16)
@@ -323,10 +331,8 @@ class Nvml(DeviceSource):
         """Give pid → bytes (None: not told) of all that hold memory; None if no list can be had."""
         held: dict[int, int | None] = {}
         any_list = False
-        for name in (
-            "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses",
-        ):  # fmt: skip
-            entries = self._ask(card, name)
+        for kind in ("Compute", "Graphics", "MPSCompute"):
+            entries = self._first(card, *(f"nvmlDeviceGet{kind}RunningProcesses{version}" for version in ("_v3", "_v2", "")))
             if entries is None:
                 continue
             any_list = True
