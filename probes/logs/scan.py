@@ -1,20 +1,31 @@
-"""The fast way through a log: an Aho-Corasick search finds the few lines that any rule could match; the rest is never decoded.
+"""The fast way through a log: a multi-literal search finds the few lines that any rule could match; the rest is never decoded.
 
-Lines of a kind that has been seen often enough are sampled (first and last of each megabyte) and the others only counted, so that the time
-of a log of many gigabytes is the time of the search.
+Hyperscan searches for all literals at once. A literal that has been seen often enough becomes *hot*: it is taken out of that search, its
+lines are counted exactly (a second, small Aho-Corasick search), and of each megabyte only the first and the last are read. So the time of a
+log of many gigabytes is the time of the search.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+import hyperscan
+from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from .frame import MAX_LINE
 
 _LONGEST_CARRY = 1 << 20
 """A line without an end is kept up to here, then cut."""
+_WORTH_NUMPY = 8 << 20
+"""From this size on, importing numpy pays for itself in counting lines."""
+
+_SMALL = 1 << 17
+
+Mark = tuple[int, int, int]
+"""A line to look at: where it begins, how many lines it stands for, where the last of those begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +39,22 @@ class Candidate:
 
 
 class Scanner:
-    """Finds candidate lines. ``literals`` are what at least one of must be in a line; ``hot_after`` (by literal) when sampling begins."""
+    """Finds candidate lines. ``literals`` are what at least one of must be in a line; ``hot_after`` (by literal) when counting begins."""
 
     def __init__(self, literals: Sequence[str], hot_after: Sequence[int] | None = None) -> None:
-        order = sorted(range(len(literals)), key=lambda index: -len(literals[index]))
-        # Longest first: of two that begin at one place the more telling one wins.
-        self._search = BytesAhoCorasick(
-            [literals[index].encode() for index in order], matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
-        )
-        self._hot_after = [hot_after[index] for index in order] if hot_after is not None else None
-        self._seen = [0] * len(order)
-        self._hot: set[int] = set()
+        self._literals = [literal.encode() for literal in literals]
+        self._left = list(hot_after) if hot_after is not None else None
+        self._hot: list[int] = []
+        self._cold: list[int] = list(range(len(self._literals)))
+        self._becoming_hot: set[int] = set()
+        self._search = _database(self._literals)
+        self._hot_search: BytesAhoCorasick | None = None
+        self._found: list[tuple[int, int]] = []
         self.lines = 0
         self.cut_lines = 0
         self._carry = b""
         self._skipping = False
+        self._bytes = 0
 
     def candidates(self, blocks: Iterable[bytes]) -> Iterator[Candidate]:
         """Give the candidates of a whole log in the order of their lines."""
@@ -67,7 +79,7 @@ class Scanner:
             return
         data, carry = self._carry + block[: end + 1] if self._carry else block[: end + 1], block[end + 1 :]
         self._carry = b""
-        yield from self._find(data)
+        yield from self._find_in_pieces(data)
         self._carry = carry
         if len(carry) > _LONGEST_CARRY:
             yield from self._cut()
@@ -88,58 +100,119 @@ class Scanner:
         self.lines -= 1  # counted when its end is found
         self._skipping = True
 
+    def _find_in_pieces(self, data: bytes) -> Iterator[Candidate]:
+        """Take the beginning of a log in small steps: what it is full of becomes hot before much of it has been read."""
+        at = 0
+        while self._left is not None and self._bytes < _WORTH_NUMPY and len(data) - at > _SMALL:
+            end = data.find(b"\n", at + _SMALL) + 1 or len(data)
+            yield from self._find(data[at:end])
+            at = end
+        if at < len(data):
+            yield from self._find(data[at:] if at else data)
+
     def _find(self, data: bytes) -> Iterator[Candidate]:
-        first = self.lines + 1
-        total = data.count(b"\n") + (0 if data.endswith(b"\n") else 1)
-        hits = self._search.find_matches_as_indexes(data)
-        self.lines += total
-        if not hits:
-            return
-        marks = self._marks(data, hits)
-        at, line = 0, first
-        for start in sorted(marks):
-            weight, last_start = marks[start]
-            line += data.count(b"\n", at, start)
-            at = start
+        self._bytes += len(data)
+        marks = self._marks(data)
+        count = _fast_counter(data) if self._bytes > _WORTH_NUMPY else _counter(data)
+        before = self.lines
+        for start, weight, last_start in marks:
+            line = before + count(start) + 1
             end = data.find(b"\n", start, start + MAX_LINE)
             raw = data[start : end if end >= 0 else start + MAX_LINE]
-            last = line + data.count(b"\n", start, last_start) if last_start > start else None
+            last = before + count(last_start) + 1 if last_start > start else None
             yield Candidate(line, raw, weight, last)
+        self.lines = before + count(len(data)) + (0 if data.endswith(b"\n") else 1)
 
-    def _marks(self, data: bytes, hits: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
-        """Say where the lines begin that are to be looked at, how many each stands for, and where the last of those begins."""
+    def _note(self, which: int, _begin: int, end: int, _flags: int, _context: Any) -> None:
+        self._found.append((end, which))
+
+    def _marks(self, data: bytes) -> list[Mark]:
+        """Say which lines are to be looked at, in their order."""
         marks: dict[int, tuple[int, int]] = {}
-        hot, seen, limits = self._hot, self._seen, self._hot_after
-        sampled: dict[int, list[int]] = {}
+        found = self._found
+        found.clear()
+        self._search.scan(data, match_event_handler=self._note)
+        if found:
+            found.sort()
+            self._cold_marks(data, marks)
+        if self._hot_search is not None:
+            self._hot_marks(data, marks, self._hot_search)
+        if self._becoming_hot:
+            self._rebuild()
+        return [(start, weight, last) for start, (weight, last) in sorted(marks.items())]
+
+    def _cold_marks(self, data: bytes, marks: dict[int, tuple[int, int]]) -> None:
+        left, cold, literals = self._left, self._cold, self._literals
         end = -1
-        for which, found, stop in hits:
-            if which in hot:
-                entry = sampled.get(which)
-                if entry is None:
-                    sampled[which] = [found, found, 1]
-                else:
-                    entry[1] = found
-                    entry[2] += 1
-                continue
-            if found < end:
-                continue
-            start = data.rfind(b"\n", max(end, 0), found) + 1 if end >= 0 else data.rfind(b"\n", 0, found) + 1
-            if start == 0 and end > 0:
-                start = end + 1
-            newline = data.find(b"\n", stop)
-            end = newline if newline >= 0 else len(data)
-            marks[start] = (1, start)
-            if limits is not None:
-                seen[which] += 1
-                if seen[which] >= limits[which]:
-                    hot.add(which)
-        for found, found_last, count in sampled.values():
-            start = data.rfind(b"\n", 0, found) + 1
-            last = data.rfind(b"\n", 0, found_last) + 1
-            if last == start or count == 1:
+        seen: set[int] = set()
+        for stop, number in self._found:
+            which = cold[number]
+            begin = stop - len(literals[which])
+            if begin >= end:  # another line than the one before
+                start = data.rfind(b"\n", max(end, 0), begin) + 1 or max(end + 1, 0)
+                newline = data.find(b"\n", stop)
+                end = newline if newline >= 0 else len(data)
+                marks[start] = (1, start)
+                seen.clear()
+            if left is not None and which not in seen:
+                seen.add(which)
+                left[which] -= 1
+                if left[which] <= 0:
+                    self._becoming_hot.add(which)
+
+    def _hot_marks(self, data: bytes, marks: dict[int, tuple[int, int]], search: BytesAhoCorasick) -> None:
+        hits = search.find_matches_as_indexes(data)
+        if not hits:
+            return
+        counts = Counter([hit[0] for hit in hits])
+        ends = {hit[0]: hit[1] for hit in hits}
+        begins = {hit[0]: hit[1] for hit in reversed(hits)}
+        for which, count in counts.items():
+            start = data.rfind(b"\n", 0, begins[which]) + 1
+            last = data.rfind(b"\n", 0, ends[which]) + 1
+            if last == start:
                 marks.setdefault(start, (1, start))
                 continue
             if marks.get(start, (0, 0))[0] < count - 1:
-                marks[start] = (count - 1, max(start, data.rfind(b"\n", 0, max(last - 1, 0)) + 1))
+                marks[start] = (count - 1, start)
             marks.setdefault(last, (1, last))
-        return marks
+
+    def _rebuild(self) -> None:
+        self._hot = sorted({*self._hot, *self._becoming_hot}, key=lambda which: -len(self._literals[which]))
+        self._becoming_hot.clear()
+        hot = set(self._hot)
+        self._cold = [which for which in range(len(self._literals)) if which not in hot]
+        self._search = _database([self._literals[which] for which in self._cold])
+        # Longest first: of two that begin at one place the more telling one wins.
+        self._hot_search = BytesAhoCorasick([self._literals[which] for which in self._hot], matchkind=MatchKind.LeftmostFirst)
+
+
+def _database(literals: Sequence[bytes]) -> hyperscan.Database:
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    # An empty search is not allowed: a literal that no text has takes its place.
+    words = list(literals) or [b"\xff\xfe\xff\xfe\xff"]
+    database.compile(expressions=words, ids=list(range(len(words))), elements=len(words), flags=0, literal=True)
+    return database
+
+
+class _counter:  # noqa: N801 - a function with a memory
+    """Counts the line ends before a place; places must come in rising order, last places apart."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+        self._count = 0
+
+    def __call__(self, place: int) -> int:
+        if place < self._at:
+            return self._count - self._data.count(b"\n", place, self._at)
+        self._count += self._data.count(b"\n", self._at, place)
+        self._at = place
+        return self._count
+
+
+def _fast_counter(data: bytes) -> Any:
+    import numpy as np  # noqa: PLC0415 - only where a log is large
+
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    return lambda place: int(np.searchsorted(ends, place))
