@@ -51,3 +51,35 @@ def recorded():
 @pytest.fixture
 def two_uneven_cards(recorded) -> str:
     return recorded("nvml_two_uneven_cards.txt")
+
+
+def plant_tree(text: str, root: Path) -> Path:
+    """Build the files of a recorded tree: "== path" and the lines of the file, or "-> path target" for a link."""
+    path: Path | None = None
+    lines: list[str] = []
+
+    def finish() -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(lines) + "\n")
+
+    for line in text.splitlines():
+        if line.startswith(("== ", "-> ", "# ")):
+            finish()
+            path, lines = None, []
+            if line.startswith("== "):
+                path = root / line[3:].strip()
+            elif line.startswith("-> "):
+                _mark, name, target = line.split(" ")
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).symlink_to(target)
+        else:
+            lines.append(line)
+    finish()
+    return root
+
+
+@pytest.fixture
+def plant(recorded, tmp_path):
+    """Build a recorded tree of files by its name; gives the folder that stands for "/"."""
+    return lambda name: plant_tree(recorded(name), tmp_path / "root")
