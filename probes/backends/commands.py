@@ -349,6 +349,9 @@ def _backend_of_python(own: Sequence[str]) -> str | None:
                 w.startswith(("--max-seq-len", "--cache-mode")) for w in own
             ):
                 return "tabbyapi"
+            if re.search(r"llama[-_.]?(?:cpp[-_.])?server[^/]*\.py$", path):
+                # llama.cpp's server embedded in Python, started with llama-server's own flags
+                return "llama.cpp"
             if path.rsplit("/", 1)[-1] == "server.py":
                 return "text-generation-webui"
             return None
