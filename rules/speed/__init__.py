@@ -1,0 +1,1 @@
+"""Rules about slowness with everything in its place: prompt caches, kernels, speculation, the price of length."""
