@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from probes.evidence.words import Words, words
 
 from .escape import Markdown, Ours, clip, fence, visible
-from .view import count, percent, short_length, size
+from .figures import count, percent, short_length, size
 
 if TYPE_CHECKING:
     from .view import Chart, HeatMap, Stack
@@ -63,10 +63,10 @@ def _label(text: Words | str) -> str:
 
 def text_form(chart: Chart) -> Markdown:
     """Give the chart as lines of text: length, value, a bar, and the difference from the first length that has a value."""
+    if len(chart.series) > 1:
+        return fence(_columns(chart), "text chart")
     lines: list[str] = []
-    for at, series in enumerate(chart.series, 1):
-        if len(chart.series) > 1:
-            lines.append(f"{at}. {clip(visible(str(series.name)), 60)}")
+    for series in chart.series:
         top = max([v for v in series.values if v is not None] + ([series.limit] if series.limit else []), default=0.0)
         if chart.top:
             top = chart.top
@@ -76,13 +76,27 @@ def text_form(chart: Chart) -> Markdown:
         wide = max(len(t) for t in shown)
         for n, value, figure in zip(chart.x, series.values, shown, strict=True):
             bar = "█" * round((value or 0) / top * _BAR) if top else ""
-            change = f"  {_signed(value / base - 1)}" if value is not None and base and value != base else ""
+            change = (
+                f"  {_signed(value / base - 1)}"
+                if value is not None and base and value != base and chart.kind == "speed"
+                else ""
+            )
             lines.append(f"{count(n):>{width}}  {figure:>{wide}}  {bar}{change}".rstrip())
         if series.limit and chart.kind == "size":
             lines.append(str(words("size of the device: {size}", size=size(series.limit))))
     if chart.mark is not None:
         lines.append(str(chart.mark.words))
-    return fence("\n".join(lines))
+    return fence("\n".join(lines), "text chart")
+
+
+def _columns(chart: Chart) -> str:
+    table = [["", *(str(i) for i in range(1, len(chart.series) + 1))]]
+    for at, n in enumerate(chart.x):
+        values = [s.values[at] for s in chart.series]
+        table.append([count(n), *(chart.text(v) if v is not None else "–" for v in values)])
+    if any(s.limit for s in chart.series):
+        table.append([str(words("in all")), *(chart.text(s.limit) if s.limit else "–" for s in chart.series)])
+    return _grid(table)
 
 
 def _signed(change: float) -> Ours:
@@ -94,7 +108,7 @@ def heat_text(heat: HeatMap) -> Markdown:
     table = [[str(words("depth")), *(str(count(n)) for n in heat.lengths)]]
     for depth, row in zip(heat.depths, heat.cells, strict=True):
         table.append([percent(depth), *(f"{c[0]:g}/{c[1]}" if c is not None else "–" for c in row)])
-    return fence(_grid(table))
+    return fence(_grid(table), "text heat")
 
 
 def stack_text(stacks: Sequence[Stack]) -> Markdown:
@@ -109,7 +123,7 @@ def stack_text(stacks: Sequence[Stack]) -> Markdown:
             lines.append(
                 f"  {size(used):>11}  " + str(words("of {size}; left: {left}", size=size(stack.total), left=size(left)))
             )
-    return fence("\n".join(lines))
+    return fence("\n".join(lines), "text stacks")
 
 
 def _grid(table: list[list[str]]) -> str:

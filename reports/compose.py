@@ -1,0 +1,651 @@
+"""Document → view. It judges nothing: what it adds up is what was measured, and what it leaves out it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from probes.evidence import words as language
+from probes.evidence.words import Words, words
+
+from .baseline import baseline, command_line, criteria, edges
+from .escape import Ours, Sentence, visible
+from .figures import (
+    BANDS,
+    COMPONENTS,
+    FAMILIES,
+    NO,
+    OUTCOMES,
+    PREDICTIONS,
+    QUALITIES,
+    SOURCES,
+    SYMPTOMS,
+    TIMES,
+    WHY_UNKNOWN,
+    YES,
+    count,
+    moment,
+    number,
+    percent,
+    plain,
+)
+from .view import (
+    STEPS,
+    CauseRow,
+    Change,
+    Chart,
+    ClueRow,
+    FactRow,
+    HeatMap,
+    Item,
+    Limits,
+    Mark,
+    Question,
+    Quote,
+    RungRow,
+    Series,
+    Stack,
+    Test,
+    Text,
+    View,
+)
+
+if TYPE_CHECKING:
+    from .document import (
+        CaseDocument,
+        CauseFound,
+        ClueFound,
+        DeviceValues,
+        FactFound,
+        NextTest,
+        Reached,
+        Rung,
+        VerdictValues,
+    )
+
+# Building ------------------------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Makes a view within limits, and notes what was cut."""
+
+    def __init__(self, document: CaseDocument, limits: Limits) -> None:
+        self.document = document
+        self.limits = limits
+        self.cut: list[Words] = []
+        self.said = {message.english: message for message in document.messages}
+
+    def tell(self, text: str) -> str:
+        """Give a text of the document in the language in force, where it is known how."""
+        look_up = language.looking_up()
+        if look_up is None:
+            return text
+        message = self.said.get(text)
+        if message is None:
+            return look_up(text) if text else text
+        translated = look_up(message.text)
+        if translated == message.text:
+            return text
+        # Not str.format: what is in a document that came from elsewhere must not choose a format.
+        return re.sub(
+            r"\{(\w+)(?:[:!][^{}]*)?\}",
+            lambda place: plain(message.values.get(place.group(1), place.group(0))),
+            translated,
+        )
+
+    def some(self, items: Sequence[object], most: int, what: Words) -> int:
+        """Say how many are shown, and note how many are not."""
+        if len(items) > most:
+            self.cut.append(
+                words("{what}: {shown} of {all} shown", what=what, shown=Ours(str(most)), all=Ours(str(len(items))))
+            )
+        return most
+
+    def why(self, path: str) -> tuple[Words | None, str]:
+        """Say why the value at this path is not known."""
+        reason = self.document.unknown.get(path)
+        while reason is None and "." in path:
+            path = path.rpartition(".")[0]
+            reason = self.document.unknown.get(path)
+        return (WHY_UNKNOWN[reason.why], reason.note) if reason is not None else (None, "")
+
+    def item(self, label: Words, value: Text | None, path: str = "") -> Item:
+        """Make a value of the baseline."""
+        if value is None or value == "":
+            why, note = self.why(path) if path else (None, "")
+            return Item(label, None, why, note)
+        return Item(label, value)
+
+
+def build(document: CaseDocument, limits: Limits | None = None) -> View:
+    """Make the view of a case."""
+    limits = limits or STEPS[0]
+    make = _Builder(document, limits)
+    verdict = document.verdict
+    run = max([verdict.run, *(r.run for r in document.rungs)], default=1)
+    rows = _rungs(make)
+    charts = _charts(make, run)
+    stacks = _stacks(make)
+    failing, passing = edges(document.rungs, run)
+    memory = document.memory
+    errors = _errors(make)
+    head, good = verdict_words(document, make)
+    view = View(
+        limits=limits,
+        tool=f"{document.tool.name} {document.tool.version}",
+        case_id=document.case.id,
+        created=moment(document.case.created),
+        run=run,
+        runs=max(len(document.case.runs), 1),
+        symptom=SYMPTOMS.get(document.case.symptom) if document.case.symptom else None,
+        verdict=head,
+        good=good,
+        statement=make.tell(document.window.statement) if document.window.statement else window_statement(document),
+        questions=(
+            Question(words("Does it fit?"), document.window.fits.tokens, document.window.fits.ok),
+            Question(words("Is it fast enough?"), document.window.fast_enough.tokens, document.window.fast_enough.ok),
+            Question(words("Does it use the text?"), document.window.recalls.tokens, document.window.recalls.ok),
+        ),
+        target=document.ladder.target if document.ladder else None,
+        next_test=_next_test(make, document.next_test),
+        criteria=criteria(document),
+        baseline=baseline(
+            document,
+            make.item,
+            document.subject.hardware.devices[
+                : make.some(document.subject.hardware.devices, limits.peaks, words("Devices"))
+            ],
+            errors,
+            make.tell(document.subject.backend.how_run) if document.subject.backend.how_run else None,
+            run,
+        ),
+        rungs=rows,
+        devices=tuple((d.id, d.name or d.id) for d in document.subject.hardware.devices[: limits.peaks]),
+        charts=charts,
+        heat=heat_map([r for r in document.rungs if r.run == run]),
+        stacks=stacks,
+        stack_at=memory.ctx if memory else None,
+        stack_basis=(memory.basis or "") if memory else "",
+        causes=_causes(make, verdict),
+        set_aside=tuple(
+            (aside.id, make.tell(aside.words or ""), BANDS[aside.band], make.tell(aside.because or ""))
+            for aside in verdict.set_aside[: make.some(verdict.set_aside, limits.lists, words("Causes set aside"))]
+        ),
+        would_decide=tuple(make.tell(each) for each in verdict.would_decide[: limits.lists]),
+        errors=errors,
+        quotes=_quotes(make),
+        changes=_changes(make),
+        conflicts=tuple(
+            (
+                make.tell(c.words) if c.words else c.fact,
+                plain(c.believed),
+                _source(c.believed_source),
+                plain(c.other),
+                _source(c.other_source),
+            )
+            for c in document.conflicts[: make.some(document.conflicts, limits.lists, words("Contradictions"))]
+        ),
+        unknown=tuple(
+            (path, WHY_UNKNOWN[reason.why], reason.note)
+            for path, reason in list(document.unknown.items())[
+                : make.some(list(document.unknown), limits.unknown, words("Unknown values"))
+            ]
+        ),
+        notes=tuple(make.tell(note) for note in document.notes[: limits.lists]),
+        sent=(
+            Item(words("Requests"), count(document.sent.requests)),
+            Item(words("Prompt tokens"), count(document.sent.prompt_tokens)),
+            Item(words("Generated tokens"), count(document.sent.generated_tokens)),
+        ),
+        command=command_line(document),
+        first_failing=failing,
+        last_passing=passing,
+    )
+    return replace(view, cut=tuple(make.cut))
+
+
+def verdict_words(document: CaseDocument, make: _Builder | None = None) -> tuple[tuple[Words, ...], bool | None]:
+    """Say the verdict, a sentence for each thing it says, the first of them the verdict in one line; and whether it is good news."""
+    make = make or _Builder(document, STEPS[0])
+    verdict = document.verdict
+    titles = {cause.id: make.tell(cause.words or "") for cause in verdict.causes}
+    tokens = document.window.verified_input_tokens
+
+    def named(cause: str) -> Words:
+        title = titles.get(cause, "")
+        return words("{title} ({id})", title=Sentence(title), id=cause) if title else words("{id}", id=cause)
+
+    if verdict.confirmed:
+        return tuple(
+            words("Confirmed by a re-run with one change: {cause}", cause=named(c)) for c in verdict.confirmed
+        ), False
+    if verdict.named:
+        return tuple(words("Named cause: {cause}", cause=named(c)) for c in verdict.named), False
+    leaders = [c for c in verdict.causes if c.band in {"likely", "disputed", "possible"}][:3]
+    said: list[Words] = []
+    if leaders:
+        said.append(words("No single cause is named. Leading: {cause}", cause=named(leaders[0].id)))
+        said += [words("Also in play: {cause}", cause=named(c.id)) for c in leaders[1:]]
+    elif tokens is not None and all(part.ok is not False for part in _three(document)):
+        return (words("Nothing wrong was found: {tokens} input tokens are verified", tokens=count(tokens)),), True
+    elif document.rungs and tokens is not None:
+        said.append(words("No cause is named; {tokens} input tokens are verified", tokens=count(tokens)))
+    else:
+        said.append(words("No cause can be named from what was found"))
+    if verdict.abstained_because:
+        said.append(words("Why: {reason}", reason=Sentence(make.tell(verdict.abstained_because))))
+    return tuple(said), None
+
+
+def _three(document: CaseDocument) -> tuple[Reached, Reached, Reached]:
+    return document.window.fits, document.window.fast_enough, document.window.recalls
+
+
+def window_statement(document: CaseDocument) -> Words:
+    """Say which window was proved, or what failed, in one sentence. It claims only what was measured."""
+    window = document.window
+    tokens = window.verified_input_tokens
+    if tokens is not None:
+        repeats = document.criteria.repeats or 1
+        times = TIMES.get(repeats) or words("{number} times in a row", number=count(repeats))
+        speed = window.fast_enough.ok is not None or window.fast_enough.tokens is not None
+        recall = window.recalls.ok is not None or window.recalls.tokens is not None
+        if speed and recall:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} input tokens {times} "
+                "with the required speed and recall.",
+                tokens=count(tokens),
+                times=times,
+            )
+        if recall:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} input tokens {times} "
+                "with the required recall; no speed was required.",
+                tokens=count(tokens),
+                times=times,
+            )
+        if speed:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} input tokens {times} "
+                "with the required speed; recall is unknown.",
+                tokens=count(tokens),
+                times=times,
+            )
+        return words(
+            "This model, backend, cache and hardware accepted {tokens} input tokens {times}; "
+            "no speed was required and recall is unknown.",
+            tokens=count(tokens),
+            times=times,
+        )
+    if not document.rungs:
+        return words("No window was measured.")
+    parts = {"fits": window.fits.tokens, "fast": window.fast_enough.tokens, "recalls": window.recalls.tokens}
+    if any(value is not None for value in parts.values()):
+        shown = {name: count(value) if value is not None else words("unknown") for name, value in parts.items()}
+        return words(
+            "No length met every criterion. It fits up to {fits} tokens, is fast enough up to {fast}, and uses the text up to {recalls}.",
+            **shown,
+        )
+    return words("No length met every criterion.")
+
+
+def _source(source: str | None) -> Text:
+    return SOURCES.get(source, source) if source else Ours("–")
+
+
+def _lengths(rungs: Iterable[Rung]) -> dict[int, list[Rung]]:
+    by_length: dict[int, list[Rung]] = {}
+    for rung in rungs:
+        by_length.setdefault(rung.planned_tokens or rung.input_tokens, []).append(rung)
+    return dict(sorted(by_length.items()))
+
+
+def _rungs(make: _Builder) -> tuple[RungRow, ...]:
+    document, limits = make.document, make.limits
+    rungs = sorted(document.rungs, key=lambda r: (r.run, r.planned_tokens or r.input_tokens, r.attempt))
+    if len(rungs) > limits.rungs:
+        make.some(rungs, limits.rungs, words("Measured lengths"))
+        # What failed, the newest run and the longest lengths say most.
+        worth = sorted(rungs, key=lambda r: (r.result == "passed", -r.run, -r.input_tokens))[: limits.rungs]
+        kept = {id(r) for r in worth}
+        rungs = [r for r in rungs if id(r) in kept]
+    first: dict[int, tuple[float | None, float | None]] = {}
+    for rung in sorted(document.rungs, key=lambda r: (r.run, r.planned_tokens or r.input_tokens, r.attempt)):
+        if rung.run not in first and rung.prefill_tps is not None:
+            first[rung.run] = (rung.prefill_tps, rung.generation_tps)
+    devices = [d.id for d in document.subject.hardware.devices[: limits.peaks]]
+    rows = []
+    for rung in rungs:
+        base = first.get(rung.run, (None, None))
+        peaks = {d.id: d.peak_bytes for d in rung.devices}
+        rows.append(
+            RungRow(
+                run=rung.run,
+                tokens=rung.input_tokens,
+                attempt=rung.attempt,
+                result=OUTCOMES[rung.result],
+                passed=rung.result == "passed",
+                prefill=rung.prefill_tps,
+                prefill_change=_change(rung.prefill_tps, base[0]),
+                generation=rung.generation_tps,
+                generation_change=_change(rung.generation_tps, base[1]),
+                first_token=rung.first_token_s,
+                canaries=f"{rung.canaries.hit}/{rung.canaries.asked}" if rung.canaries else "",
+                constraints=f"{rung.constraints.met}/{rung.constraints.asked}" if rung.constraints else "",
+                peaks=tuple(peaks.get(device) for device in devices),
+                host_peak=rung.host_peak_bytes,
+                cached=rung.cached_tokens,
+                error=rung.error or "",
+            )
+        )
+    return tuple(rows)
+
+
+def _change(value: float | None, base: float | None) -> float | None:
+    return value / base - 1 if value is not None and base else None
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(median(known)) if known else None
+
+
+def _charts(make: _Builder, run: int) -> tuple[Chart, ...]:
+    by_length = _lengths(r for r in make.document.rungs if r.run == run)
+    if len(by_length) > _MOST_LENGTHS:
+        make.cut.append(
+            words(
+                "Charts: {shown} of {all} lengths drawn", shown=Ours(str(_MOST_LENGTHS)), all=Ours(str(len(by_length)))
+            )
+        )
+        keys = list(by_length)
+        step = (len(keys) - 1) / (_MOST_LENGTHS - 1)
+        by_length = {keys[round(i * step)]: by_length[keys[round(i * step)]] for i in range(_MOST_LENGTHS)}
+    x = tuple(by_length)
+    charts = []
+    speeds = {id(r): (r.prefill_tps, r.generation_tps) for rungs in by_length.values() for r in rungs}
+    for which, id_, title in (
+        (0, "prefill", words("Prefill speed by input length")),
+        (1, "generation", words("Generation speed by input length")),
+    ):
+        values = tuple(_middle(speeds[id(r)][which] for r in rungs) for rungs in by_length.values())
+        if sum(v is not None for v in values) >= 2:
+            series = Series(title, values)
+            mark = departure(x, values)
+            charts.append(Chart(id_, title, words("tokens per second"), x, (series,), "speed", mark))
+    lines = []
+    devices: dict[str, DeviceValues | None] = {d.id: d for d in make.document.subject.hardware.devices}
+    for rungs in by_length.values():
+        for rung in rungs:
+            for peak in rung.devices:
+                devices.setdefault(peak.id, None)
+    for id_, device in list(devices.items())[: make.limits.peaks]:
+        values = tuple(
+            max((float(d.peak_bytes) for r in rungs for d in r.devices if d.id == id_), default=None)
+            for rungs in by_length.values()
+        )
+        if any(v is not None for v in values):
+            limit = float(device.total_bytes) if device and device.total_bytes else None
+            lines.append(Series((device.name if device else None) or id_, values, limit))
+    host = tuple(
+        max((float(r.host_peak_bytes) for r in rungs if r.host_peak_bytes is not None), default=None)
+        for rungs in by_length.values()
+    )
+    if any(v is not None for v in host):
+        ram = make.document.subject.hardware.ram_bytes
+        lines.append(Series(words("host memory"), host, float(ram) if ram else None))
+    if lines and len(x) >= 2:
+        charts.append(Chart("memory", words("Peak memory by input length"), words("memory"), x, tuple(lines), "size"))
+    recall = tuple(
+        (
+            sum(r.canaries.hit for r in rungs if r.canaries) / asked
+            if (asked := sum(r.canaries.asked for r in rungs if r.canaries))
+            else None
+        )
+        for rungs in by_length.values()
+    )
+    if sum(v is not None for v in recall) >= 2:
+        series = Series(words("canaries recalled"), recall, make.document.criteria.min_canaries)
+        charts.append(
+            Chart("recall", words("Recall by input length"), words("canaries recalled"), x, (series,), "share", top=1.0)
+        )
+    return tuple(charts)
+
+
+_MOST_LENGTHS: Final = 24
+
+
+def departure(x: Sequence[int], values: Sequence[float | None]) -> Mark | None:
+    """Say whether a speed curve falls off a step, slopes, or is flat. None with fewer than three points.
+
+    The time for one token grows linearly with length where only depth costs (KNOWLEDGE.md, 11), so a step is where it is more than a third
+    above the line through the shorter lengths.
+    """
+    points = [(n, 1 / v, at) for at, (n, v) in enumerate(zip(x, values, strict=True)) if v]
+    if len(points) < 3:
+        return None
+    worst: tuple[float, int, float] | None = None
+    for i in range(2, len(points)):
+        expected = _line(points[:i], points[i][0])
+        excess = points[i][1] / expected if expected > 0 else 1.0
+        drop = points[i - 1][1] / points[i][1] - 1
+        if excess > _STEP_EXCESS and drop < -_STEP_DROP:
+            worst = (excess, points[i][2], drop)
+            break
+    if worst is not None:
+        at = worst[1]
+        before = max(j for j in range(at) if values[j])
+        return Mark(
+            "step",
+            at,
+            words(
+                "A step between {before} and {after} tokens: {change}, beyond the trend of the shorter lengths",
+                before=count(x[before]),
+                after=count(x[at]),
+                change=percent(worst[2]),
+            ),
+        )
+    whole = points[0][1] / points[-1][1] - 1
+    if whole < -0.1:
+        return Mark(
+            "slope",
+            points[-1][2],
+            words("A slope without a step: {change} from the first length to the last", change=percent(whole)),
+        )
+    return Mark(
+        "flat",
+        points[-1][2],
+        words("No fall worth a mark: {change} from the first length to the last", change=percent(whole)),
+    )
+
+
+_STEP_EXCESS: Final = 4 / 3
+_STEP_DROP: Final = 0.2
+
+
+def _line(points: Sequence[tuple[int, float, int]], at: int) -> float:
+    n = len(points)
+    mean_x = sum(p[0] for p in points) / n
+    mean_y = sum(p[1] for p in points) / n
+    spread = sum((p[0] - mean_x) ** 2 for p in points)
+    slope = sum((p[0] - mean_x) * (p[1] - mean_y) for p in points) / spread if spread else 0.0
+    # Depth never makes a token cheaper; a falling line is noise.
+    return mean_y + max(slope, 0.0) * (at - mean_x)
+
+
+def heat_map(rungs: Sequence[Rung]) -> HeatMap | None:
+    """Gather recall by length and depth, in tenths of the text."""
+    tally: dict[int, dict[float, tuple[float, int]]] = {}
+    depths: set[float] = set()
+    for length, group in list(_lengths(rungs).items())[:_MOST_LENGTHS]:
+        for rung in group:
+            for score in rung.canaries.by_depth if rung.canaries else ():
+                depth = round(score.depth, 1)
+                hit, asked = tally.setdefault(length, {}).get(depth, (0.0, 0))
+                tally[length][depth] = (hit + float(score.hit), asked + 1)
+                depths.add(depth)
+    if not tally:
+        return None
+    lengths = tuple(tally)
+    rows = tuple(sorted(depths))
+    return HeatMap(lengths, rows, tuple(tuple(tally[n].get(d) for n in lengths) for d in rows))
+
+
+def _stacks(make: _Builder) -> tuple[Stack, ...]:
+    memory = make.document.memory
+    if memory is None:
+        return ()
+    names = {d.id: d.name for d in make.document.subject.hardware.devices}
+    sizes = {d.id: d.total_bytes for d in make.document.subject.hardware.devices}
+    stacks = []
+    for device in memory.devices[: make.some(memory.devices, make.limits.peaks, words("Devices"))]:
+        parts = tuple((name, value) for key, name in COMPONENTS if (value := getattr(device, key)))
+        if parts:
+            total = device.total_bytes or sizes.get(device.id)
+            stacks.append(Stack(device.name or names.get(device.id) or device.id, parts, total))
+    return tuple(stacks)
+
+
+def _fact(fact: FactFound) -> FactRow:
+    if fact.why_unknown:
+        return FactRow(fact.id, None, None, WHY_UNKNOWN.get(fact.why_unknown, words("unknown")))
+    shown = plain(fact.found) if fact.found is not None else None
+    if shown is not None and fact.unit:
+        shown = f"{shown} {fact.unit}"
+    return FactRow(
+        fact.id, shown, _source(fact.source) if fact.source else None, None if shown is not None else words("unknown")
+    )
+
+
+def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
+    ordered = sorted(clues, key=lambda c: -abs(c.weight or 0))
+    shown = ordered[: make.some(ordered, make.limits.clues, words("Clues"))]
+    return tuple(
+        ClueRow(
+            make.tell(c.words),
+            {"true": True, "false": False}.get(c.truth),
+            c.weight,
+            tuple(_fact(f) for f in c.facts[: make.limits.facts]),
+        )
+        for c in shown
+    )
+
+
+def _cause(make: _Builder, verdict: VerdictValues, cause: CauseFound) -> CauseRow:
+    known = [c for c in cause.clues if c.truth != "unknown"]
+    return CauseRow(
+        id=cause.id,
+        title=make.tell(cause.words or ""),
+        family=FAMILIES.get(cause.family) or words("{family}", family=cause.family),
+        band=BANDS[cause.band],
+        interval=(cause.low, cause.now, cause.high),
+        named=cause.id in verdict.named,
+        confirmed=cause.id in verdict.confirmed,
+        explains=cause.explains[: make.limits.lists],
+        clues_for=_clues(make, (c for c in known if (c.weight or 0) > 0)),
+        clues_against=_clues(make, (c for c in known if (c.weight or 0) < 0)),
+        clues_unknown=_clues(make, (c for c in cause.clues if c.truth == "unknown")),
+        overturned_by=tuple(make.tell(each) for each in cause.overturned_by[: make.limits.lists]),
+    )
+
+
+def _causes(make: _Builder, verdict: VerdictValues) -> tuple[CauseRow, ...]:
+    shown = verdict.causes[: make.some(verdict.causes, make.limits.causes, words("Causes"))]
+    return tuple(_cause(make, verdict, cause) for cause in shown)
+
+
+def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
+    if test is None:
+        return None
+    variable = test.variable or ""
+    before = plain(test.from_) if test.from_ is not None else ""
+    after = plain(test.to) if test.to is not None else ""
+    if test.kind == "change" and variable and before and after:
+        lead = words(
+            "Change {variable} from {before} to {after}, and nothing else.",
+            variable=variable,
+            before=before,
+            after=after,
+        )
+    elif test.kind == "change" and variable and after:
+        lead = words("Set {variable} to {after}, and change nothing else.", variable=variable, after=after)
+    elif test.kind == "change" and variable and before:
+        lead = words("Remove {variable} (it is {before}), and change nothing else.", variable=variable, before=before)
+    elif test.kind == "change":
+        lead = words("Change {variable}, and nothing else.", variable=variable or "?")
+    elif test.kind == "probe":
+        lead = words("Measure more: {variable}", variable=variable or after or "?")
+    elif test.kind == "answer":
+        lead = words("Answer a question: {variable}", variable=variable or after or "?")
+    elif after or variable:
+        lead = words("Change a habit: {habit}", habit=Sentence(make.tell(after or variable)))
+    else:
+        lead = words("Change a habit, not a setting.")
+    return Test(
+        lead=lead,
+        command=test.command or "",
+        undo=test.undo or "",
+        keep=tuple(make.tell(k) for k in test.keep[: make.limits.lists]),
+        expects=tuple((e.cause, make.tell(e.words)) for e in test.expects[: make.limits.lists]),
+        cost=_cost(test),
+        reason=make.tell(test.reason or ""),
+        kind=test.kind,
+    )
+
+
+def _cost(test: NextTest) -> Words:
+    minutes = number(test.cost.minutes) if test.cost.minutes is not None else words("unknown")
+    tokens = count(test.cost.tokens) if test.cost.tokens is not None else words("unknown")
+    quality = QUALITIES[test.cost.quality] if test.cost.quality else words("cost in quality unknown")
+    return words("minutes: {minutes}; tokens: {tokens}; {quality}", minutes=minutes, tokens=tokens, quality=quality)
+
+
+def _errors(make: _Builder) -> tuple[str, ...]:
+    """Exact error texts: of requests, then of the logs, each once."""
+    texts = [r.error for r in make.document.rungs if r.error]
+    texts += [line.text for line in make.document.log_lines if line.is_error]
+    for piece in make.document.evidence:
+        if piece.data is None:
+            continue
+        if piece.kind == "request_error" and isinstance(piece.data.get("message"), str):
+            texts.append(piece.data["message"])
+        if piece.kind == "launch" and piece.data.get("healthy") is False and isinstance(piece.data.get("why"), str):
+            texts.append(piece.data["why"])
+    once = [text for text in dict.fromkeys(texts) if visible(text)]
+    return tuple(once[: make.some(once, make.limits.errors, words("Error texts"))])
+
+
+def _quotes(make: _Builder) -> tuple[Quote, ...]:
+    lines = list(make.document.log_lines)
+    if len(lines) > make.limits.log_lines:
+        make.some(lines, make.limits.log_lines, words("Log lines"))
+        order = sorted(range(len(lines)), key=lambda i: (not lines[i].is_error, -lines[i].worth, i))[
+            : make.limits.log_lines
+        ]
+        lines = [lines[i] for i in sorted(order)]
+    logs: dict[str, list[tuple[int | None, str]]] = {}
+    for line in lines:
+        logs.setdefault(line.log or "", []).append((line.line, line.text))
+    return tuple(Quote(log, tuple(quoted)) for log, quoted in logs.items())
+
+
+def _changes(make: _Builder) -> tuple[Change, ...]:
+    rows = []
+    for change in make.document.changes:
+        for i, variable in enumerate(change.variables or (None,)):
+            rows.append(
+                Change(
+                    run=change.run,
+                    variable=variable.name if variable else "",
+                    before=plain(variable.before) if variable and variable.before is not None else "",
+                    after=plain(variable.after) if variable and variable.after is not None else "",
+                    single=words("unknown") if change.single is None else YES if change.single else NO,
+                    prediction=PREDICTIONS[change.prediction],
+                    conclusion=make.tell(change.conclusion or "") if i == 0 else "",
+                    kept=words("undecided") if change.kept is None else YES if change.kept else NO,
+                )
+            )
+    return tuple(rows[-make.some(rows, make.limits.changes, words("Changes")) :])
