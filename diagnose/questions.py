@@ -937,6 +937,33 @@ _SPEED: tuple[Question, ...] = (
 
 _MACHINE: tuple[Question, ...] = (
     Question(
+        "backend",
+        words("Which server program runs the model?"),
+        words("Each has its own defaults, limits and ways to cut a prompt."),
+        "choice",
+        "backend.name",
+        (
+            _c("llama.cpp", words("llama.cpp (llama-server), or a program around it")),
+            _c("ik_llama.cpp", words("ik_llama.cpp")),
+            _c("beellama.cpp", words("beellama.cpp or another fork of llama.cpp")),
+            _c("llama-manager", words("llama-manager")),
+            _c("llama-swap", words("llama-swap")),
+            _c("ollama", words("Ollama")),
+            _c("lm-studio", words("LM Studio")),
+            _c("mlx_lm", words("mlx-lm")),
+            _c("mlx-other", words("Another server on MLX")),
+            _c("vllm", words("vLLM")),
+            _c("sglang", words("SGLang")),
+            _c("koboldcpp", words("KoboldCpp")),
+            _c("tabbyapi", words("TabbyAPI (ExLlama)")),
+            _c("text-generation-webui", words("text-generation-webui")),
+            _c("llama-cpp-python", words("llama-cpp-python")),
+            _c("openai-compatible", words("Another one with an OpenAI-style address")),
+            _c("other", words("Another one")),
+        ),
+        detectable=True,
+    ),
+    Question(
         "os",
         words("Which operating system runs the server?"),
         words("Drivers treat memory and long jobs differently."),

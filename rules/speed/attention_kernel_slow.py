@@ -85,7 +85,7 @@ RULE = Rule(
             variable="flash_attention",
             start=FLASH_ATTENTION,
             to=Computed(
-                words("the other way"), lambda facts: "off" if facts.value(FLASH_ATTENTION) in {"on", "auto"} else "on"
+                words("the other way"), lambda facts: "on" if facts.value(FLASH_ATTENTION) == "off" else "off"
             ),
             keep=("ctx", "kv_type_k", "kv_type_v", "ubatch"),
             minutes=8,
