@@ -1,7 +1,7 @@
 """What each architecture of llama.cpp keeps in memory, as facts: which mechanism, which window, which layers keep a state.
 
 Facts only, read from llama.cpp's sources (build 11434: ``src/llama-model.cpp`` ``create_memory``, ``src/llama-arch.cpp``,
-``load_arch_hparams`` of each model). The arithmetic is in :mod:`probes.model_file.shape` and :mod:`probes.model_file.memory`; an architecture
+``load_arch_hparams`` of each model). The arithmetic is in :mod:`probes.model_file.shape` and :mod:`probes.model_file.context`; an architecture
 that is not listed here is unknown, and is said to be.
 """
 

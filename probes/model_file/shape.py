@@ -62,6 +62,10 @@ class Shape:
     conv_state: int = 0
     """Elements of the convolution (or token shift) state of one layer and sequence."""
     state: int = 0
+    conv_width: int = 0
+    """Channels of that convolution."""
+    layer_input: int = 0
+    """Width of the input that each layer gets of its own (Gemma 3n and 4); 0: none."""
     ngram_state: int = 0
     ngram_layers: tuple[int, ...] = ()
     indexer: int = 0
@@ -73,6 +77,10 @@ class Shape:
     experts: int = 0
     experts_used: int = 0
     feed_forward_experts: int = 0
+    experts_shared: int = 0
+    """Feed-forward width of the experts that every token goes through."""
+    gated: bool = True
+    """Whether feed-forward layers multiply two branches (or hold both in one double-wide tensor)."""
     output_width: int = 0
     needs_target: bool = False
 
@@ -224,6 +232,8 @@ def _common(header: GgufHeader, keys: _Keys, architecture: str, rule: Rule) -> S
         experts=keys.whole("expert_count", 0),
         experts_used=max(used),
         feed_forward_experts=max(experts_width),
+        experts_shared=keys.whole("expert_shared_feed_forward_length", 0),
+        gated=_gated(header, max(feed_forward)),
         output_width=keys.whole("embedding_length_out", 0) or width,
         needs_target=architecture in NEEDS_TARGET,
     )
@@ -235,6 +245,13 @@ def _rows(header: GgufHeader) -> int:
         if tensor.name == "token_embd.weight" and len(tensor.shape) > 1:
             return tensor.shape[1]
     return 0
+
+
+def _gated(header: GgufHeader, feed_forward: int) -> bool:
+    for tensor in header.tensors:
+        if ".ffn_gate" in tensor.name or (".ffn_up." in tensor.name and tensor.shape[-1] == 2 * feed_forward):
+            return True
+    return not header.tensors
 
 
 def _compressed(shape: Shape, keys: _Keys) -> None:
@@ -323,7 +340,8 @@ def _states(shape: Shape, keys: _Keys) -> None:
     else:
         inner, size = keys.whole("ssm.inner_size", 0), keys.whole("ssm.state_size", 0)
         groups = keys.whole("ssm.group_count", 0) if rule.groups else 0
-        shape.conv_state = max(conv - 1, 0) * (inner + 2 * groups * size)
+        shape.conv_width = inner + 2 * groups * size
+        shape.conv_state = max(conv - 1, 0) * shape.conv_width
         shape.state = size * inner
 
 
@@ -358,6 +376,7 @@ def _indexers(shape: Shape, keys: _Keys) -> None:
 
 def _special(shape: Shape, keys: _Keys, header: GgufHeader) -> None:
     name = shape.architecture
+    shape.layer_input = keys.whole("embedding_length_per_layer_input", 256 if name == "gemma3n" else 0)
     if name == "gemma3n":
         shape.kv_from_start = _KEYS_FROM_START
     elif name == "gemma4":
