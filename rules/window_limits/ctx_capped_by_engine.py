@@ -75,7 +75,9 @@ RULE = Rule(
             to=WINDOW_TRAINED,
             keep=("parallel", "kv_type_k", "kv_type_v"),
             minutes=3,
-            reason=words("Asking for the trained window loses nothing that was in force, and frees what was allocated for the rest."),
+            reason=words(
+                "Asking for the trained window loses nothing that was in force, and frees what was allocated for the rest."
+            ),
             expects=(
                 Expect(
                     "ctx-capped-by-engine",
@@ -88,7 +90,9 @@ RULE = Rule(
             variable="longer-window-model",
             kind="habit",
             minutes=30,
-            reason=words("For more than its trained window, take a model that was trained for it, or retrieve and summarise instead of sending all."),
+            reason=words(
+                "For more than its trained window, take a model that was trained for it, or retrieve and summarise instead of sending all."
+            ),
         ),
     ),
 )
