@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,4 +61,6 @@ def find_child(http: Http, model_path: str | None = None) -> LlamaChild:
     if port is None or not isinstance(port.value, int) or not 0 < port.value < 65536:
         raise NotOfferedError("the port of its llama-server cannot be read from its command line")
     child = Http(f"http://127.0.0.1:{port.value}", None, http.connect_s)
-    return LlamaChild(process.pid, read, LlamaCpp(child))
+    backend = LlamaCpp(child)
+    weakref.finalize(backend, child.close)
+    return LlamaChild(process.pid, read, backend)

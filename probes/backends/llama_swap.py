@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.commands import parse_command, split_command
-from probes.backends.http import Http, text_of
+from probes.backends.http import Http, Reply, StreamPiece, text_of
 from probes.backends.openai_compatible import list_of, object_of
 from probes.evidence.errors import NotOfferedError, StillLoadingError
 from probes.evidence.request import Completion
@@ -45,6 +45,37 @@ def read_running(body: object) -> list[RunningModel]:
                 )
             )
     return found
+
+
+class Upstream(Http):
+    """llama-swap's client for one model: every path stands below ``/upstream/MODEL``. It shares the connection; closing is its giver's."""
+
+    def __init__(self, http: Http, prefix: str) -> None:
+        self._inner = http
+        self._prefix = prefix
+        self.base_url = http.base_url + prefix
+        self.connect_s = http.connect_s
+
+    def get(self, path: str, *, deadline_s: float = 10.0) -> Reply:
+        """As the client's own, below the prefix."""
+        return self._inner.get(self._prefix + path, deadline_s=deadline_s)
+
+    def get_json(self, path: str, *, deadline_s: float = 10.0) -> tuple[int, Any]:
+        """As the client's own, below the prefix."""
+        return self._inner.get_json(self._prefix + path, deadline_s=deadline_s)
+
+    def post_json(self, path: str, body: object, *, deadline_s: float) -> Reply:
+        """As the client's own, below the prefix."""
+        return self._inner.post_json(self._prefix + path, body, deadline_s=deadline_s)
+
+    def stream(
+        self, path: str, body: object, *, deadline_s: float, idle_s: float | None = None
+    ) -> Iterator[StreamPiece | Reply]:
+        """As the client's own, below the prefix."""
+        return self._inner.stream(self._prefix + path, body, deadline_s=deadline_s, idle_s=idle_s)
+
+    def close(self) -> None:
+        """Close nothing."""
 
 
 class LlamaSwap(Backend):
@@ -98,7 +129,7 @@ class LlamaSwap(Backend):
         if self._behind is None:
             mine = self.chosen()
             self.model = mine.name
-            http = self.http.with_base(f"{self.http.base_url}/upstream/{quote(mine.name, safe='')}")
+            http = Upstream(self.http, f"/upstream/{quote(mine.name, safe='')}")
             if self.look is None:
                 raise NotOfferedError("the server behind llama-swap was not looked for")
             self._behind = self.look(http)

@@ -100,6 +100,10 @@ _NO_MODEL = re.compile(
     r"model .{0,200}(?:not found|does not exist|not loaded)|no models? (?:is |are )?loaded|unable to resolve model|no such model",
     re.IGNORECASE | re.DOTALL,
 )
+_CRASH = re.compile(
+    r"(?:model|runner|process|server|llama) (?:has )?(?:crashed|terminated|exited)|crashed without additional information|exit code",
+    re.IGNORECASE,
+)
 _NOT_OFFERED = re.compile(r"not supported|does not support|not implemented|unsupported", re.IGNORECASE)
 _TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^<>]{0,2000}>", re.IGNORECASE | re.DOTALL)
 
@@ -155,6 +159,8 @@ def type_refusal(status: int, body: object, after_s: float | None = None) -> Req
         kind = "out-of-memory"
     elif "authentication" in given or "permission" in given:
         kind = "wrong-key"
+    elif _CRASH.search(message):
+        kind = "server-error"
     elif _LOADING.search(message) or "unavailable_error" in given:
         kind = "loading"
     elif _BUSY.search(message):

@@ -38,7 +38,13 @@ class _Quiet(ThreadingHTTPServer):
 class Loopback:
     """The server. ``asked``: (method, path, body) of every request; ``choose``: route → variant; ``faults``: route → what to do instead."""
 
-    def __init__(self, answers: dict[str, Any] | None = None, *, default: dict[str, Any] | None = None, strip: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        answers: dict[str, Any] | None = None,
+        *,
+        default: dict[str, Any] | None = None,
+        strip: tuple[str, ...] = (),
+    ) -> None:
         self.answers = answers or {}
         self.default = default or {"status": 404, "json": {"error": "not found"}}
         self.strip = tuple(name.lower() for name in strip)
@@ -137,7 +143,11 @@ class _Handler(BaseHTTPRequestHandler):
                     time.sleep(event["wait_s"])
                     continue
                 text = event if isinstance(event, str) else json.dumps(event)
-                line = f"data: {text}\n\n" if "sse" in told and not text.startswith(":") else text + ("\n\n" if "sse" in told else "\n")
+                line = (
+                    f"data: {text}\n\n"
+                    if "sse" in told and not text.startswith(":")
+                    else text + ("\n\n" if "sse" in told else "\n")
+                )
                 self.chunk(line.encode())
             if not told.get("cut"):
                 self.wfile.write(b"0\r\n\r\n")
@@ -147,7 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         data = json.dumps(told["json"]).encode() if "json" in told else told.get("text", "").encode()
         kind = "application/json" if "json" in told else "text/plain; charset=utf-8"
-        self.send_head(told.get("status", 200), {"Content-Type": kind, "Content-Length": str(len(data)), **headers}, data)
+        self.send_head(
+            told.get("status", 200), {"Content-Type": kind, "Content-Length": str(len(data)), **headers}, data
+        )
 
     def chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

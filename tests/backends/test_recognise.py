@@ -81,18 +81,37 @@ def test_mlx_that_lists_no_cache_is_still_found():
 
 def test_a_loading_server_is_said_to_load_with_its_kind():
     """llama-server answers 503 to everything while it loads."""
-    with Loopback.playing("llama.cpp-b11434-loading") as server, Http(server.url) as http, pytest.raises(StillLoadingError, match="llama.cpp"):
+    with (
+        Loopback.playing("llama.cpp-b11434-loading") as server,
+        Http(server.url) as http,
+        pytest.raises(StillLoadingError, match="llama.cpp"),
+    ):
         recognise(http)
 
 
 def test_a_server_that_wants_another_key_says_so():
     """A wrong key is not an unknown server."""
-    with Loopback.playing("llama.cpp-b11434-key") as server, Http(server.url) as http, pytest.raises(WrongKeyError, match="llama.cpp"):
+    with (
+        Loopback.playing("llama.cpp-b11434-key") as server,
+        Http(server.url) as http,
+        pytest.raises(WrongKeyError, match="llama.cpp"),
+    ):
         recognise(http)
-    guarded = {f"GET {path}": {"status": 401, "json": {"error": "Unauthorized"}} for path in ("/v1/models", "/v1/internal/model/info")}
-    with Loopback({"GET /version": {"json": {"version": "0.33.0"}}, **guarded}) as server, Http(server.url) as http, pytest.raises(WrongKeyError, match="vllm"):
+    guarded = {
+        f"GET {path}": {"status": 401, "json": {"error": "Unauthorized"}}
+        for path in ("/v1/models", "/v1/internal/model/info")
+    }
+    with (
+        Loopback({"GET /version": {"json": {"version": "0.33.0"}}, **guarded}) as server,
+        Http(server.url) as http,
+        pytest.raises(WrongKeyError, match="vllm"),
+    ):
         recognise(http)
-    with Loopback({}, default={"status": 401, "json": {"error": "Unauthorized"}}) as server, Http(server.url) as http, pytest.raises(WrongKeyError):
+    with (
+        Loopback({}, default={"status": 401, "json": {"error": "Unauthorized"}}) as server,
+        Http(server.url) as http,
+        pytest.raises(WrongKeyError),
+    ):
         recognise(http)
 
 
