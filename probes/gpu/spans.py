@@ -203,10 +203,12 @@ MOST_SPANS = 8192
 
 
 def fold(spans: list[Span]) -> list[Span]:
-    """Merge neighbours in pairs, so that a phase of days stays small. The first is kept: it is the state before."""
-    rest = spans[1:]
-    pairs = [a.merged(b) for a, b in zip(rest[::2], rest[1::2], strict=False)]
-    return [spans[0], *pairs, *(rest[-1:] if len(rest) % 2 else [])]
+    """Merge neighbours in pairs, so that a phase of days stays small. The ends are kept: they are the state before and the newest one."""
+    if len(spans) < 4:
+        return spans
+    inner = spans[1:-1]
+    pairs = [a.merged(b) for a, b in zip(inner[::2], inner[1::2], strict=False)]
+    return [spans[0], *pairs, *(inner[-1:] if len(inner) % 2 else []), spans[-1]]
 
 
 def _percent(stalled_us: int | None, seconds: float) -> float | None:
