@@ -229,3 +229,12 @@ def _safe(value: object) -> object:
     if isinstance(value, Sentence):
         return prose(value)
     return sentence(value) if isinstance(value, Words) else code(value)
+
+
+def width(text: str) -> int:
+    """Count the columns that a text takes: wide characters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1 for char in text
+    )

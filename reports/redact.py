@@ -420,7 +420,7 @@ class Redactor:
         # A UUID has its own placeholder; a path is cut at its slashes.
         if _UUID.search(run):
             return run
-        if "/" in run and not run.endswith("="):
+        if "/" in run and not run.endswith("=") and not _FORTY.fullmatch(run):
             parts = run.split("/")
             if len(parts) > 1 and any(not _random(p) for p in parts if len(p) > 2):
                 return "/".join(
@@ -726,7 +726,7 @@ def _mixed(value: str) -> bool:
 def _random(run: str) -> bool:
     """Say whether a run of characters is one that nobody chose as a name: letters and digits change often, in one long piece."""
     kinds = run.translate(_KINDS)
-    if "d" not in kinds or run.startswith("_Z"):
+    if ("d" not in kinds and "u" not in kinds) or run.startswith("_Z"):
         # A mangled name of C++ mixes everything, and says which kernel failed.
         return False
     turns = len(_SAME.findall(kinds)) - 1
@@ -741,6 +741,8 @@ def _random(run: str) -> bool:
                 return True
             continue
         turns = len(_SAME.findall(part)) - 1
+        if upper >= 4 and lower >= 4 and turns >= size / 2:
+            return True
         if digits >= 2 and upper >= 2 and lower >= 2 and turns >= size / 4:
             return True
         if size >= 20 and digits >= 4 and (upper >= 4 or lower >= 4) and turns >= size / 4:

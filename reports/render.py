@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from html import escape as escape_html
@@ -15,7 +14,7 @@ from probes.evidence.words import Words, speaking, words
 from . import plots
 from .check import LONGEST_MARKDOWN, check
 from .compose import build
-from .escape import Markdown, Ours, cell, clip, code, fence, finalize, prose, visible
+from .escape import Markdown, Ours, cell, clip, code, fence, finalize, prose, visible, width
 from .figures import count, number, percent, seconds, size
 from .view import STEPS, Item, Limits, Quote, View
 
@@ -40,13 +39,13 @@ def render(
     redact: bool = True,
     redactor: Redactor | None = None,
     translate: Callable[[str], str] | None = None,
-    width: int = 80,
+    columns: int = 80,
 ) -> str:
     """Draw ``document`` in one of :data:`FORMATS`.
 
     ``target`` is the project whose bug form is filled (``bug-report`` only; by default the document's own backend). ``lang`` "en" is English
     whatever language is in force; any other is drawn with ``translate``, else with the language in force. ``redact`` replaces keys, names and
-    addresses before anything is drawn; ``redactor`` brings names and secrets that are known. ``width`` is for the terminal.
+    addresses before anything is drawn; ``redactor`` brings names and secrets that are known. ``columns`` is the terminal's width.
 
     InputError for an unknown format or target.
     """
@@ -66,7 +65,7 @@ def render(
         if format == "terminal":
             from .terminal import text  # noqa: PLC0415 - brings rich
 
-            return text(build(document), width=width)
+            return text(build(document), columns=columns)
         if format == "bug-report":
             from .forms import form_for  # noqa: PLC0415 - only for this format
 
@@ -109,10 +108,12 @@ def _draw_markdown(view: View) -> str:
 
 
 def _draw_form(view: View, document: CaseDocument, form: Any) -> str:
-    from .forms import filled  # noqa: PLC0415 - only for this format
+    from .forms import filled, title_of  # noqa: PLC0415 - only for this format
 
-    fields = filled(form, view, document)
-    return tidy(environment().get_template("bug_report.md.j2").render(view=view, form=form, fields=fields))
+    template = environment().get_template("bug_report.md.j2")
+    return tidy(
+        template.render(view=view, form=form, fields=filled(form, view, document), title=title_of(form, document))
+    )
 
 
 @cache
@@ -140,6 +141,8 @@ def environment() -> Environment:
         signed=lambda value: Ours(f"{value:+g}".replace("-", "−")),
         score=lambda value: Ours(f"{value:g}".replace("-", "−")),
         summary=lambda title: Markdown(escape_html(visible(str(title)), quote=False)),
+        heading=Markdown,  # a form's own title, written in forms.py
+        command_text=lambda said: fence(visible(str(said))),
         command=lambda text: fence(visible(text), "sh", longest_line=_COMMAND),
         fence=fence,
         quoted=quoted,
@@ -186,15 +189,6 @@ def table(head: Sequence[Words], rows: Sequence[Sequence[object]]) -> Markdown:
 
     rule = "| " + " | ".join("-" * max(3, w) for w in wide) + " |"
     return Markdown("\n".join([drawn(lines[0]), rule, *(drawn(line) for line in lines[1:])]))
-
-
-def width(text: str) -> int:
-    """Count the columns that a text takes: wide characters take two."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1 for char in text
-    )
 
 
 def tables(view: View) -> dict[str, Any]:

@@ -1,0 +1,616 @@
+"""The bug forms of the projects: which fields each asks for, and what of a case goes into each.
+
+Titles are those of the forms as they stand in each project's repository, so that a person finds the field to paste into; everything else is
+written here. A project without a form of its own gets neutral fields, and is said to have none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from probes.evidence.errors import InputError
+from probes.evidence.words import Words, words
+
+from .baseline import command_line
+from .escape import Markdown, Ours, code, fence, finalize, prose, sentence, visible
+from .figures import SYMPTOMS, count, number, percent, plain, seconds, size
+
+if TYPE_CHECKING:
+    from .document import CaseDocument, Rung
+    from .view import View
+
+Part = Literal[
+    "version", "os", "os-choice", "hardware", "gpu-vendor", "cpu-vendor", "gpu-library", "ggml-backend", "model", "environment", "python", "command", "summary",
+    "steps", "describe", "describe-and-steps", "expected", "logs", "extra", "first-bad", "system-info", "screenshots", "tick",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A project's bug form: its title's beginning, and each field's title with the parts of a case that fill it."""
+
+    id: str
+    name: str
+    title: str
+    fields: tuple[tuple[str, tuple[Part, ...]], ...]
+    own: bool = True
+    note: Words | None = None
+
+
+FORMS: Final[dict[str, Form]] = {
+    form.id: form
+    for form in (
+        Form(
+            "llama.cpp",
+            "llama.cpp",
+            "Eval bug: ",
+            (
+                ("Name and Version", ("version",)),
+                ("Operating systems", ("os-choice",)),
+                ("GGML backends", ("ggml-backend",)),
+                ("Hardware", ("hardware",)),
+                ("Models", ("model",)),
+                ("Problem description & steps to reproduce", ("describe-and-steps",)),
+                ("First Bad Commit", ("first-bad",)),
+                ("Relevant log output", ("logs",)),
+            ),
+        ),
+        Form(
+            "ollama",
+            "Ollama",
+            "",
+            (
+                ("What is the issue?", ("describe-and-steps", "environment", "logs")),
+                ("OS", ("os-choice",)),
+                ("GPU", ("gpu-vendor",)),
+                ("CPU", ("cpu-vendor",)),
+                ("Ollama version", ("version",)),
+            ),
+        ),
+        Form(
+            "vllm",
+            "vLLM",
+            "[Bug]: ",
+            (
+                ("Your current environment", ("environment",)),
+                ("🐛 Describe the bug", ("describe-and-steps", "logs")),
+                ("Before submitting a new issue...", ("tick",)),
+            ),
+            note=words(
+                "This project also asks for the output of its own script collect_env.py; add it to the first field."
+            ),
+        ),
+        Form(
+            "sglang",
+            "SGLang",
+            "[Bug] ",
+            (
+                ("Checklist", ("tick",)),
+                ("Describe the bug", ("describe", "logs")),
+                ("Reproduction", ("command", "steps")),
+                ("Environment", ("environment",)),
+            ),
+            note=words(
+                "This project also asks for the output of: python3 -m sglang.check_env; add it to the last field."
+            ),
+        ),
+        Form(
+            "mlx-lm",
+            "mlx-lm",
+            "",
+            (
+                ("Summary", ("describe",)),
+                ("System", ("environment",)),
+                ("Steps to reproduce", ("command", "steps")),
+                ("Expected behavior", ("expected",)),
+                ("Logs", ("logs",)),
+            ),
+            own=False,
+        ),
+        Form(
+            "lm-studio",
+            "LM Studio",
+            "",
+            (
+                ("Which version of LM Studio?", ("version",)),
+                ("Which operating system?", ("os",)),
+                ("What is the bug?", ("describe", "environment")),
+                ("Screenshots", ("screenshots",)),
+                ("Logs", ("logs",)),
+                ("To Reproduce", ("steps",)),
+            ),
+        ),
+        Form(
+            "koboldcpp",
+            "KoboldCpp",
+            "",
+            (
+                ("Describe the Issue", ("describe-and-steps",)),
+                ("Additional Information:", ("environment", "command", "logs")),
+            ),
+        ),
+        Form(
+            "tabbyapi",
+            "TabbyAPI",
+            "[BUG]",
+            (
+                ("OS", ("os-choice",)),
+                ("GPU Library", ("gpu-library",)),
+                ("Python version", ("python",)),
+                ("Describe the bug", ("describe",)),
+                ("Reproduction steps", ("command", "steps")),
+                ("Expected behavior", ("expected",)),
+                ("Logs", ("logs",)),
+                ("Additional context", ("environment", "extra")),
+                ("Acknowledgements", ("tick",)),
+            ),
+        ),
+        Form(
+            "text-generation-webui",
+            "text-generation-webui",
+            "",
+            (
+                ("Describe the bug", ("describe",)),
+                ("Is there an existing issue for this?", ("tick",)),
+                ("Reproduction", ("command", "steps")),
+                ("Screenshot", ("screenshots",)),
+                ("Logs", ("logs",)),
+                ("System Info", ("environment",)),
+            ),
+        ),
+    )
+}
+ALIASES: Final[dict[str, str]] = {
+    "llamacpp": "llama.cpp",
+    "llama-server": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "ik_llama.cpp": "llama.cpp",
+    "ik-llama.cpp": "llama.cpp",
+    "mlx_lm": "mlx-lm",
+    "mlxlm": "mlx-lm",
+    "mlx": "mlx-lm",
+    "lmstudio": "lm-studio",
+    "lm studio": "lm-studio",
+    "tabby": "tabbyapi",
+    "textgen": "text-generation-webui",
+    "oobabooga": "text-generation-webui",
+}
+
+
+def form_for(name: str | None) -> Form:
+    """Find the form of a project by its name. InputError where there is none."""
+    key = (name or "").strip().lower()
+    key = ALIASES.get(key, key)
+    if key not in FORMS:
+        raise InputError(f"no bug form for {name or 'an unknown server'!r}: choose --for {', '.join(FORMS)}")
+    return FORMS[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a filled form, ready to be pasted."""
+
+    title: str
+    body: Markdown
+
+
+def filled(form: Form, view: View, document: CaseDocument) -> tuple[Field, ...]:
+    """Fill each field from the case."""
+    fill = _Fill(view, document, form)
+    fields = []
+    for title, parts in form.fields:
+        bodies = [body for part in parts if (body := fill.part(part))]
+        fields.append(Field(title, Markdown("\n\n".join(bodies) or str(words("unknown")))))
+    return tuple(fields)
+
+
+def _named(name: str | None, version: str | None, build: str | None) -> str:
+    """Give name, version and build, each said once."""
+    parts = [name or "", "" if build and version and version in build else version or "", build or ""]
+    return " ".join(part for part in parts if part)
+
+
+class _Fill:
+    def __init__(self, view: View, document: CaseDocument, form: Form) -> None:
+        self.view, self.document, self.form = view, document, form
+        rungs = [r for r in document.rungs if r.run == view.run]
+        lengths = {id(r): r.planned_tokens or r.input_tokens for r in rungs}
+        self.failing: Rung | None = min(
+            (r for r in rungs if r.result != "passed"), key=lambda r: (lengths[id(r)], r.attempt), default=None
+        )
+        limit = lengths[id(self.failing)] if self.failing else None
+        self.passing: Rung | None = max(
+            (r for r in rungs if r.result == "passed" and (limit is None or lengths[id(r)] < limit)),
+            key=lambda r: r.input_tokens,
+            default=None,
+        )
+
+    def part(self, part: Part) -> str:
+        return str(getattr(self, "_" + part.replace("-", "_"))())
+
+    def _list(self, items: list[tuple[Words, object]]) -> str:
+        return "\n".join(
+            f"- {finalize(label)}: {self._shown(value)}" for label, value in items if value not in {None, ""}
+        )
+
+    @staticmethod
+    def _shown(value: object) -> str:
+        if isinstance(value, Words):
+            return sentence(value)
+        return str(value) if isinstance(value, Markdown | Ours | int | float) else code(value)
+
+    def _version(self) -> str:
+        backend = self.document.subject.backend
+        named = _named(backend.name, backend.version, backend.build)
+        return code(named) if named else str(words("unknown"))
+
+    def _os(self) -> str:
+        return code(self.document.subject.hardware.os) if self.document.subject.hardware.os else str(words("unknown"))
+
+    def _os_choice(self) -> str:
+        text = (self.document.subject.hardware.os or "").lower()
+        mac = "macOS" if self.form.id == "ollama" else "Mac"
+        choices = (
+            ("wsl", "WSL2" if self.form.id == "ollama" else "Windows (WSL2)"),
+            ("windows", "Windows"),
+            ("darwin", mac),
+            ("mac", mac),
+        )
+        choice = next(
+            (
+                name
+                for sign, name in (*choices, ("bsd", "BSD"), ("linux", "Linux"), ("ubuntu", "Linux"))
+                if sign in text
+            ),
+            None,
+        )
+        if choice is None:
+            return self._os()
+        return f"{choice} ({self._os()})"
+
+    def _vendors(self) -> list[str]:
+        return list(dict.fromkeys((d.vendor or "").lower() for d in self.document.subject.hardware.devices))
+
+    def _gpu_vendor(self) -> str:
+        names = {"nvidia": "Nvidia", "amd": "AMD", "intel": "Intel", "apple": "Apple"}
+        vendors = [names.get(v, "Other") for v in self._vendors()]
+        head = ", ".join(dict.fromkeys(vendors)) or str(words("unknown"))
+        devices = self._devices()
+        return f"{head}\n\n{devices}" if devices else head
+
+    def _cpu_vendor(self) -> str:
+        cpu = self.document.subject.hardware.cpu
+        if not cpu:
+            return str(words("unknown"))
+        name = next((n for n in ("Intel", "AMD", "Apple") if n.lower() in cpu.lower()), "Other")
+        return f"{name} ({code(cpu)})"
+
+    def _gpu_library(self) -> str:
+        library = {"nvidia": "CUDA", "amd": "AMD ROCm"}
+        found = [library[v] for v in self._vendors() if v in library]
+        drivers = [d.driver for d in self.document.subject.hardware.devices if d.driver]
+        said = ", ".join(dict.fromkeys(found)) or str(words("unknown"))
+        return f"{said} ({sentence(words('driver {driver}', driver=drivers[0]))})" if drivers else said
+
+    def _ggml_backend(self) -> str:
+        names = {"nvidia": "CUDA", "amd": "HIP", "intel": "SYCL", "apple": "Metal"}
+        logs = " ".join(line.text.lower() for line in self.document.log_lines)
+        for sign, name in (
+            ("vulkan", "Vulkan"),
+            ("rocm", "HIP"),
+            ("sycl", "SYCL"),
+            ("metal", "Metal"),
+            ("cuda", "CUDA"),
+        ):
+            if re.search(rf"\b(?:ggml[_-])?{sign}", logs):
+                return name
+        vendors = [v for v in self._vendors() if v]
+        if not vendors:
+            return "CPU"
+        return ", ".join(dict.fromkeys(names.get(v, "CPU") for v in vendors))
+
+    def _devices(self) -> str:
+        lines = []
+        for d in self.document.subject.hardware.devices[: self.view.limits.peaks]:
+            memory = size(d.total_bytes) if d.total_bytes is not None else words("unknown")
+            text = words(
+                "{name}; memory {memory}; driver {driver}; link {link}",
+                name=d.name or d.id,
+                memory=memory,
+                driver=d.driver or "?",
+                link=d.link or "?",
+            )
+            lines.append(f"- {sentence(text)}")
+        return "\n".join(lines)
+
+    def _hardware(self) -> str:
+        h = self.document.subject.hardware
+        rest = self._list(
+            [
+                (words("Processor"), h.cpu),
+                (words("System memory"), size(h.ram_bytes) if h.ram_bytes is not None else None),
+            ]
+        )
+        return "\n".join(p for p in (self._devices(), rest) if p) or str(words("unknown"))
+
+    def _model(self) -> str:
+        m = self.document.subject.model
+        return self._list(
+            [
+                (words("Model"), m.name),
+                (words("File"), m.path),
+                (words("Quantisation"), m.quantization),
+                (words("Size"), size(m.size_bytes) if m.size_bytes is not None else None),
+                (words("Architecture"), m.architecture),
+                (words("Trained window"), count(m.trained_window) if m.trained_window is not None else None),
+                (words("Fingerprint of the header"), m.header_hash),
+            ]
+        ) or str(words("unknown"))
+
+    def _python(self) -> str:
+        return str(words("unknown"))
+
+    def _environment(self) -> str:
+        s = self.document.subject
+        settings = self._list(
+            [
+                (
+                    words("Backend"),
+                    " ".join(dict.fromkeys(p for p in (s.backend.name, s.backend.version, s.backend.build) if p))
+                    or None,
+                ),
+                (words("Operating system"), s.hardware.os),
+                (words("Window asked for / in force / of each slot"), self._windows()),
+                (words("KV cache, K / V"), " / ".join(t for t in (s.kv_cache.type_k, s.kv_cache.type_v) if t) or None),
+                (
+                    words("Layers on the GPU"),
+                    plain(s.placement.gpu_layers) if s.placement.gpu_layers is not None else None,
+                ),
+                (
+                    words("Split over devices"),
+                    plain(s.placement.tensor_split) if s.placement.tensor_split is not None else None,
+                ),
+                (
+                    words("Batch / micro-batch"),
+                    f"{s.runtime.batch or '?'} / {s.runtime.ubatch or '?'}"
+                    if s.runtime.batch or s.runtime.ubatch
+                    else None,
+                ),
+                (words("Requests at once"), plain(s.runtime.parallel) if s.runtime.parallel is not None else None),
+                (
+                    words("Flash attention"),
+                    plain(s.runtime.flash_attention) if s.runtime.flash_attention is not None else None,
+                ),
+                (words("Speculation"), plain(s.runtime.speculation) if s.runtime.speculation is not None else None),
+                (words("Position scaling"), plain(s.runtime.rope) if s.runtime.rope is not None else None),
+            ]
+        )
+        return "\n".join(p for p in (settings, self._hardware(), self._model()) if p)
+
+    def _windows(self) -> Ours | None:
+        w = self.document.subject.window
+        if w.asked is None and w.in_force is None and w.per_slot is None:
+            return None
+        return Ours(" / ".join(count(v) if v is not None else "?" for v in (w.asked, w.in_force, w.per_slot)))
+
+    def _command(self) -> str:
+        line = command_line(self.document)
+        return fence(visible(line), "sh", longest_line=4_000) if line else ""
+
+    def _describe(self) -> str:
+        view, document = self.view, self.document
+        lines = [sentence(said) for said in view.verdict[:1]]
+        if view.symptom is not None:
+            lines.append(sentence(words("Symptom: {symptom}.", symptom=view.symptom)))
+        lines.append(Markdown(finalize(view.statement)))
+        facts = self._list(
+            [
+                (words("First failing input"), self._rung(self.failing)),
+                (words("Last passing input"), self._rung(self.passing)),
+                (
+                    words("Window in force"),
+                    count(document.window.in_force) if document.window.in_force is not None else None,
+                ),
+            ]
+        )
+        error = view.errors[0] if view.errors else ""
+        parts = [" ".join(line if line.endswith(".") else f"{line}." for line in lines), facts]
+        if error:
+            parts += [str(words("Exact error:")), fence(error, longest_line=view.limits.line)]
+        found = self._findings()
+        if found:
+            parts.append(found)
+        return "\n\n".join(p for p in parts if p)
+
+    def _rung(self, rung: Rung | None) -> Words | None:
+        if rung is None:
+            return None
+        speed = number(rung.generation_tps) if rung.generation_tps is not None else words("unknown")
+        prefill = number(rung.prefill_tps) if rung.prefill_tps is not None else words("unknown")
+        recall = (
+            percent(rung.canaries.hit / rung.canaries.asked)
+            if rung.canaries and rung.canaries.asked
+            else words("unknown")
+        )
+        return words(
+            "{tokens} tokens (prefill {prefill} tok/s, generation {speed} tok/s, facts recalled: {recall})",
+            tokens=count(rung.input_tokens),
+            prefill=prefill,
+            speed=speed,
+            recall=recall,
+        )
+
+    def _findings(self) -> str:
+        """What the measurements say of causes, and what was ruled out: a maintainer need not ask for it."""
+        lines = []
+        for cause in self.view.causes[:3]:
+            title = prose(cause.title) if cause.title else code(cause.id)
+            lines.append(f"- {finalize(cause.band)}: {title} ({code(cause.id)})")
+            lines += [
+                f"  - {prose(clue.words)}{self._truth(clue.holds)}{self._facts(clue.facts)}"
+                for clue in (*cause.clues_for, *cause.clues_against)[: self.view.limits.clues]
+            ]
+        out = [str(words("What the measurements point to:")) + "\n\n" + "\n".join(lines)] if lines else []
+        aside = [
+            f"- {prose(title) if title else code(id_)} ({finalize(band)}): {prose(because)}"
+            for id_, title, band, because in self.view.set_aside
+        ]
+        if aside:
+            out.append(str(words("What was looked at and set aside:")) + "\n\n" + "\n".join(aside))
+        return "\n\n".join(out)
+
+    @staticmethod
+    def _truth(holds: bool | None) -> str:
+        if holds is None:
+            return ""
+        return f" – {finalize(words('holds') if holds else words('does not hold'))}"
+
+    @staticmethod
+    def _facts(facts: tuple[object, ...]) -> str:
+        shown = [f"{code(f.id)} = {code(f.found)}" for f in facts if getattr(f, "found", None) is not None]  # type: ignore[attr-defined]
+        return f" ({', '.join(shown)})" if shown else ""
+
+    def _steps(self) -> str:
+        document = self.document
+        reproduce = document.reproduce
+        steps: list[str] = []
+        line = command_line(document)
+        if line:
+            steps.append(
+                f"{words('Start the server with the command above.')}"
+                if self._has_command()
+                else f"{words('Start the server:')} {code(line, longest=2_000)}"
+            )
+        else:
+            steps.append(str(words("Start the server with the settings below.")))
+        failing = self.failing.input_tokens if self.failing else reproduce.input_tokens if reproduce else None
+        if failing is not None:
+            steps.append(
+                sentence(
+                    words(
+                        "Send one request with {tokens} input tokens; this is the smallest that failed.",
+                        tokens=count(failing),
+                    )
+                )
+            )
+        elif document.window.verified_input_tokens is not None:
+            steps.append(
+                sentence(
+                    words(
+                        "Send one request with {tokens} input tokens.",
+                        tokens=count(document.window.verified_input_tokens),
+                    )
+                )
+            )
+        if reproduce is not None and reproduce.fill:
+            steps.append(sentence(words("Fill the input so: {how}", how=prose(reproduce.fill))))
+        if reproduce is not None and (reproduce.endpoint or reproduce.body):
+            steps.append(
+                sentence(
+                    words(
+                        "The request is {endpoint} with the body {body}",
+                        endpoint=reproduce.endpoint or "?",
+                        body=reproduce.body or "?",
+                    )
+                )
+            )
+        if self.failing is not None:
+            steps.append(sentence(words("It ends so: {result}", result=self.failing.error or self.failing.result)))
+        if self.passing is not None:
+            steps.append(
+                sentence(words("The same with {tokens} input tokens passes.", tokens=count(self.passing.input_tokens)))
+            )
+        return "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
+
+    def _has_command(self) -> bool:
+        return any("command" in parts or "describe-and-steps" in parts for _, parts in self.form.fields)
+
+    def _describe_and_steps(self) -> str:
+        return "\n\n".join(p for p in (self._describe(), self._command(), self._steps(), self._expected()) if p)
+
+    def _expected(self) -> str:
+        w = self.document.window
+        window = w.in_force or w.asked
+        if window is None:
+            return ""
+        criteria = self.document.criteria
+        said = [
+            sentence(
+                words(
+                    "Expected: inputs up to the window in force, {tokens} tokens, are accepted and used.",
+                    tokens=count(window),
+                )
+            )
+        ]
+        if criteria.min_generation_tps is not None:
+            said.append(
+                sentence(
+                    words(
+                        "Generation of at least {speed} tok/s was required.", speed=number(criteria.min_generation_tps)
+                    )
+                )
+            )
+        if criteria.max_first_token_s is not None:
+            said.append(
+                sentence(words("The first token was required within {time}.", time=seconds(criteria.max_first_token_s)))
+            )
+        return " ".join(said)
+
+    def _logs(self) -> str:
+        lines = [text for quote in self.view.quotes for _, text in quote.lines]
+        if not lines:
+            lines = list(self.view.errors)
+        if not lines:
+            return str(words("No log was given."))
+        return fence(
+            "\n".join(visible(line, lines=True).replace("\n", " ") for line in lines),
+            longest_line=self.view.limits.line,
+        )
+
+    def _extra(self) -> str:
+        test = self.view.next_test
+        return sentence(words("Next single test: {test}", test=test.lead)) if test is not None else ""
+
+    def _first_bad(self) -> str:
+        version = next((c for c in self.view.changes if "version" in c.variable or "build" in c.variable), None)
+        if version is None:
+            return str(words("unknown"))
+        return sentence(
+            words(
+                "The version changed from {before} to {after} in run {run}.",
+                before=version.before,
+                after=version.after,
+                run=Ours(str(version.run)),
+            )
+        )
+
+    def _screenshots(self) -> str:
+        return str(words("none"))
+
+    def _tick(self) -> str:
+        return str(words("To be answered by the person who posts this."))
+
+    def _summary(self) -> str:
+        return " ".join(sentence(said) for said in self.view.verdict)
+
+    def _system_info(self) -> str:
+        return self._environment()
+
+
+def title_of(form: Form, document: CaseDocument) -> Words:
+    """Give a title for the issue: what fails, with what, at which length."""
+    rungs = [r for r in document.rungs if r.result != "passed"]
+    tokens = min((r.input_tokens for r in rungs), default=None)
+    symptom = SYMPTOMS.get(document.case.symptom or "") or words("long context fails")
+    model = document.subject.model.name or document.subject.model.path or "?"
+    if tokens is None:
+        return words("{start}{symptom}, {model}", start=Ours(form.title), symptom=symptom, model=model)
+    return words(
+        "{start}{symptom} at {tokens} input tokens, {model}",
+        start=Ours(form.title),
+        symptom=symptom,
+        tokens=count(tokens),
+        model=model,
+    )
