@@ -414,3 +414,51 @@ def test_not_offered_marks_only_that_sources_devices():
         time.sleep(0.2)
     assert phase.peaks.devices_lost == {"x:0": "away"}
     assert phase.peaks.devices_peak_bytes["y:0"] == 2
+
+
+@contextlib.contextmanager
+def memory_limit(limit):
+    """Give a real memory group with a limit, as a context; skip where this machine allows none."""
+    from probes.gpu.host import memory_group
+
+    own = memory_group()
+    if own is None or own.limit is not None:
+        pytest.skip("no memory group that one below could be made in")
+    folder = own.folder / f"ctxdoctor-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("memory groups may not be made here")
+    try:
+        try:
+            (folder / ("memory.max" if own.version == 2 else "memory.limit_in_bytes")).write_text(str(limit))
+        except OSError:
+            pytest.skip("memory groups may not be limited here")
+        yield folder
+    finally:
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            if not folder.exists():
+                break
+            time.sleep(0.1)
+
+
+def test_a_real_kill_for_want_of_memory_is_seen(tmp_path):
+    """A process in a group of 80 MiB that takes 200 MB is killed by the kernel: the group's peak, the kill, and when it was gone."""
+    if sys.platform != "linux":
+        pytest.skip("memory groups are Linux' own")
+    with memory_limit(80 * MIB) as folder, child(ALLOCATE) as (process, go):
+        try:
+            (folder / "cgroup.procs").write_text(str(process.pid))
+        except OSError:
+            pytest.skip("processes may not be moved between groups here")
+        with Sampler(process.pid, hz=50) as sampler, sampler.phase("load") as phase:
+            assert go() == ""
+            process.wait(10)
+            time.sleep(0.1)
+        peaks = phase.peaks
+    assert process.returncode == -signal.SIGKILL
+    assert peaks.oom_kills == 1
+    assert peaks.server_gone_after_s is not None
+    assert peaks.cgroup_peak_bytes is not None
