@@ -1387,6 +1387,8 @@ REUSED_SHARE = _share(
     "cache.reused_share", words("Least share of a prompt that the log says was reused, of several turns")
 )
 
+SPEED_COMPLAINT = _yes("speed.complaint", words("The speed is too low for the user: said so, or under what was wanted"))
+
 # About the evidence itself
 
 CONFLICTS = Fact("evidence.conflicts", tuple, words("Facts on which sources disagree"))

@@ -11,7 +11,7 @@ from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, SampledPeaks
 from probes.evidence.records import Evidence
 from probes.evidence.request import Completion, RequestError
-from probes.evidence.rungs import RungResult
+from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
 from rules.engine.derivation import Reading, Sight, derivation, reading, unread
 from rules.facts import (
@@ -27,6 +27,7 @@ from rules.facts import (
     OVER_LAUNCH_LIMIT,
     REUSED_SHARE,
     SEVERAL_DEVICES,
+    SPEED_COMPLAINT,
     SPEED_SHAPE,
     STORED_PROMPTS_LARGE,
     UNEQUAL_DEVICES,
@@ -382,3 +383,30 @@ def gpu_not_initialised(sight: Sight) -> Iterator[Reading]:
         if _NOT_STARTED.search(event.text[:500]):
             yield reading(GPU_NOT_INITIALISED, True, evidence)
             return
+
+
+@derivation(reads=(Answer, Criteria, RungResult), gives=(SPEED_COMPLAINT,))
+def speed_complaint(sight: Sight) -> Iterator[Reading]:
+    """A speed that falls with length is no fault by itself: somebody must find it too low, or it is under the criterion."""
+    given = _answers(sight)
+    wanted = _number(given, "speed_wanted")
+    criteria = sight.last(Criteria)
+    least_write = criteria[1].min_generation_tps if criteria else None
+    least_read = criteria[1].min_prefill_tps if criteria else None
+    if least_write is None and wanted is not None:
+        least_write = wanted[1]
+    measured = [(e, r) for e, r in sight.of(RungResult) if r.result == "passed" and (r.generation_tps or r.prefill_tps)]
+    for evidence, rung in measured:
+        slow_write = least_write is not None and rung.generation_tps is not None and rung.generation_tps < least_write
+        slow_read = least_read is not None and rung.prefill_tps is not None and rung.prefill_tps < least_read
+        if slow_write or slow_read:
+            yield reading(SPEED_COMPLAINT, True, evidence)
+            return
+    for question in ("slow_shape", "slow_part", "speed_by_length", "rereads"):
+        if question in given and given[question][1] is not None and given[question][1] != "only-new":
+            yield reading(SPEED_COMPLAINT, True, given[question][0])
+            return
+    if measured and (least_write is not None or least_read is not None):
+        yield reading(SPEED_COMPLAINT, False, measured[-1][0])
+    else:
+        yield unread(SPEED_COMPLAINT, "not-asked")

@@ -19,8 +19,9 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
+    ALLOC_FAILED,
     FAILURE_KINDS,
     FAILURE_TOKENS,
     NEED_OF_DEVICES,
@@ -38,25 +39,22 @@ RULE = Rule(
     clues=(
         Clue(
             words("Another program or process uses the card."),
-            any_of(
-                TOLD_OTHERS_ON_GPU.has("other-program"),
-                TOLD_OTHERS_ON_GPU.has("same-server"),
-                TOLD_OTHERS_ON_GPU.has("screen"),
+            all_of(
+                any_of(
+                    TOLD_OTHERS_ON_GPU.has("other-program"),
+                    TOLD_OTHERS_ON_GPU.has("same-server"),
+                    TOLD_OTHERS_ON_GPU.has("screen"),
+                ),
+                any_of(FAILURE_KINDS.has("gpu-memory"), FAILURE_KINDS.has("create-context")),
             ),
             if_true=STRONG,
             if_false=-STRONG,
         ),
         Clue(
             words("Others hold more than half a GiB of the card."),
-            OTHER_VRAM_BYTES > 512 * 2**20,
+            all_of(OTHER_VRAM_BYTES > 512 * 2**20, ALLOC_FAILED.is_(True)),
             if_true=STRONG,
-            if_false=-STRONG,
-        ),
-        Clue(
-            words("What does not fit is memory of the card."),
-            FAILURE_KINDS.has("gpu-memory"),
-            if_true=SLIGHT,
-            if_false=-SLIGHT,
+            if_false=-FAIR,
         ),
         Clue(words("The length at which it fails varies."), TOLD_SAME_LENGTH.is_("varies"), if_true=SLIGHT),
         Clue(words("It changes from one load to the next."), TOLD_RANDOM_RELOAD.is_(True), if_true=SLIGHT),

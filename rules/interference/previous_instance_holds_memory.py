@@ -38,14 +38,14 @@ RULE = Rule(
         Clue(
             words("It happens right after a restart or another load."),
             TOLD_WHEN.has("after-restart"),
-            if_true=STRONG,
-            if_false=-FAIR,
+            if_true=FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("An earlier run has not ended, or has just been stopped."),
             TOLD_OTHERS_ON_GPU.has("earlier-run"),
             if_true=STRONG,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("What does not fit is memory of the card."),
@@ -57,14 +57,14 @@ RULE = Rule(
             words("Sometimes it works, with nothing changed."),
             TOLD_RANDOM_RELOAD.is_(True),
             if_true=FAIR,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(words("The second try passes."), TOLD_RETRY_PASSES.is_(True), if_true=FAIR),
         Clue(
             words("It fails while loading or warming up."),
             TOLD_FAILED_WHILE.one_of("weights", "cache", "buffers"),
             if_true=SLIGHT,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("Only a restart of the computer cures it, or nothing does."),

@@ -50,7 +50,7 @@ RULE = Rule(
             words("It is fast with the other attention kernel."),
             TOLD_FLASH_ATTENTION_TURNED.is_("cures"),
             if_true=STRONG,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("The interface has fewer tuned kernels."),
@@ -61,10 +61,10 @@ RULE = Rule(
             words("Another engine is faster on the same machine."),
             TOLD_OTHER_ENGINE.is_("works"),
             if_true=FAIR,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
-        Clue(words("Other models are fine."), TOLD_OTHER_MODELS.is_("fine"), if_true=SLIGHT, if_false=-SLIGHT),
-        Clue(words("The card is busy."), TOLD_BUSY.one_of("gpu", "both"), if_true=SLIGHT, if_false=-FAIR),
+        Clue(words("Other models are fine."), TOLD_OTHER_MODELS.is_("fine"), if_true=SLIGHT),
+        Clue(words("The card is busy."), TOLD_BUSY.one_of("gpu", "both"), if_true=SLIGHT, if_false=-SLIGHT),
         Clue(
             words("It is fast with a cache of more bits: then it is the format."),
             TOLD_CACHE_MORE_BITS.is_("cures"),
@@ -84,9 +84,7 @@ RULE = Rule(
         Test(
             variable="flash_attention",
             start=FLASH_ATTENTION,
-            to=Computed(
-                words("the other way"), lambda facts: "on" if facts.value(FLASH_ATTENTION) == "off" else "off"
-            ),
+            to=Computed(words("the other way"), lambda facts: "on" if facts.value(FLASH_ATTENTION) == "off" else "off"),
             keep=("ctx", "kv_type_k", "kv_type_v", "ubatch"),
             minutes=8,
             reason=words(

@@ -19,9 +19,10 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Rule, Test, any_of, not_
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Rule, Test, all_of, any_of, not_
 from rules.facts import (
     FAILURE_KINDS,
+    SPEED_COMPLAINT,
     SPEED_SHAPE,
     SPEED_STEP,
     TOLD_BUSY,
@@ -39,21 +40,24 @@ RULE = Rule(
     cause="depth-cost",
     prior={"slow-long-context": SLIGHT},
     clues=(
-        Clue(words("Speed falls smoothly with length."), SPEED_SHAPE.is_("slope"), if_true=STRONG, if_false=-STRONG),
-        Clue(words("There is a step in the measured speed."), SPEED_STEP.is_(True), if_true=-STRONG),
-        Clue(words("A new chat is fast again."), TOLD_NEW_CHAT.is_(True), if_true=SLIGHT, if_false=-FAIR),
-        Clue(words("All weights are on the card."), TOLD_ON_GPU.is_("all"), if_true=SLIGHT, if_false=-SLIGHT),
         Clue(
-            words("Shared memory is not in use."), not_(TOLD_SHARED_MEMORY.is_(True)), if_true=SLIGHT, if_false=-STRONG
+            words("Speed falls smoothly with length."),
+            all_of(SPEED_SHAPE.is_("slope"), SPEED_COMPLAINT.is_(True)),
+            if_true=STRONG,
+            if_false=-STRONG,
         ),
-        Clue(words("Another engine falls as much."), TOLD_OTHER_ENGINE.is_("same"), if_true=FAIR, if_false=-FAIR),
+        Clue(words("There is a step in the measured speed."), SPEED_STEP.is_(True), if_true=-STRONG),
+        Clue(words("A new chat is fast again."), TOLD_NEW_CHAT.is_(True), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("All weights are on the card."), TOLD_ON_GPU.is_("all"), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("Shared memory is not in use."), not_(TOLD_SHARED_MEMORY.is_(True)), if_true=SLIGHT, if_false=-FAIR),
+        Clue(words("Another engine falls as much."), TOLD_OTHER_ENGINE.is_("same"), if_true=FAIR, if_false=-SLIGHT),
         Clue(
             words("Only new text is read at each message."),
             TOLD_REREADS.is_("only-new"),
             if_true=SLIGHT,
             if_false=-FAIR,
         ),
-        Clue(words("The card is busy."), TOLD_BUSY.is_("gpu"), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("The card is busy."), TOLD_BUSY.is_("gpu"), if_true=SLIGHT),
         Clue(words("Disk and swap are quiet."), TOLD_DISK.is_("quiet"), if_true=SLIGHT, if_false=-FAIR),
         Clue(
             words("A program was changed before it began."),

@@ -43,7 +43,7 @@ RULE = Rule(
             words("Other requests come between two messages of the chat."),
             TOLD_REQUESTS_BETWEEN.is_(True),
             if_true=STRONG,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("It comes after a pause, or when several requests run."),
@@ -62,17 +62,15 @@ RULE = Rule(
             words("The very same prompt, sent again at once, is fast."),
             TOLD_SAME_PROMPT_AGAIN.is_("second"),
             if_true=SLIGHT,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
-            words("Reading is what is slow."), TOLD_SLOW_PART.one_of("reading", "both"), if_true=SLIGHT, if_false=-FAIR
-        ),
-        Clue(
-            words("Some messages are fast and some slow."),
-            SPEED_SHAPE.is_("alternates"),
+            words("Reading is what is slow."),
+            TOLD_SLOW_PART.one_of("reading", "both"),
             if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
+        Clue(words("Some messages are fast and some slow."), SPEED_SHAPE.is_("alternates"), if_true=SLIGHT),
         Clue(words("The client changes the prompt near its beginning."), TOLD_PREFIX_CHANGES.is_(True), if_true=-FAIR),
         Clue(
             words("System memory grows over time: what is thrown away follows from that."),

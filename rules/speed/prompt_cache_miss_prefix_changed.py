@@ -49,13 +49,13 @@ RULE = Rule(
             words("The client changes something near the beginning of each prompt."),
             TOLD_PREFIX_CHANGES.is_(True),
             if_true=STRONG,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(
             words("The log says that the prompt differs from the one before."),
             FULL_REPROCESS_REASON.is_("prefix"),
             if_true=FAIR,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(
             words("All of the chat is read again, at each message or at some."),
@@ -68,28 +68,25 @@ RULE = Rule(
             words("The client is one that builds prompts itself."),
             TOLD_CLIENT.one_of("agent", "chat-app", "retrieval", "proxy"),
             if_true=SLIGHT,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("The very same prompt is fast the second time."),
             TOLD_SAME_PROMPT_AGAIN.is_("second"),
             if_true=FAIR,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(
-            words("Another client is fast with the same server and model."),
-            TOLD_OTHER_CLIENT.is_(True),
-            if_true=FAIR,
+            words("Another client is fast with the same server and model."), TOLD_OTHER_CLIENT.is_(True), if_true=FAIR
+        ),
+        Clue(
+            words("Reading is what is slow."),
+            TOLD_SLOW_PART.one_of("reading", "both"),
+            if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
         Clue(
-            words("Reading is what is slow."), TOLD_SLOW_PART.one_of("reading", "both"), if_true=SLIGHT, if_false=-FAIR
-        ),
-        Clue(
-            words("The log shows turns that reused less than half of the prompt."),
-            REUSED_SHARE < 0.5,
-            if_true=SLIGHT,
-            if_false=-FAIR,
+            words("The log shows turns that reused less than half of the prompt."), REUSED_SHARE < 0.5, if_true=SLIGHT
         ),
         Clue(words("It comes after a pause."), TOLD_WHEN.has("after-idle"), if_true=-STRONG),
         Clue(

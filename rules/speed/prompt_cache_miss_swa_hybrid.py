@@ -71,10 +71,13 @@ RULE = Rule(
             words("Other models on the same server are fine."),
             TOLD_OTHER_MODELS.is_("fine"),
             if_true=FAIR,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
-            words("Reading is what is slow."), TOLD_SLOW_PART.one_of("reading", "both"), if_true=SLIGHT, if_false=-FAIR
+            words("Reading is what is slow."),
+            TOLD_SLOW_PART.one_of("reading", "both"),
+            if_true=SLIGHT,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("A repeated prompt comes from the cache, an extended one does not."),

@@ -54,9 +54,12 @@ RULE = Rule(
             if_false=-FAIR,
         ),
         Clue(
-            words("Reading is what is slow."), TOLD_SLOW_PART.one_of("reading", "both"), if_true=SLIGHT, if_false=-FAIR
+            words("Reading is what is slow."),
+            TOLD_SLOW_PART.one_of("reading", "both"),
+            if_true=SLIGHT,
+            if_false=-SLIGHT,
         ),
-        Clue(words("Another engine is fast."), TOLD_OTHER_ENGINE.is_("works"), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("Another engine is fast."), TOLD_OTHER_ENGINE.is_("works"), if_true=SLIGHT),
         Clue(words("A part for pictures is loaded."), PROJECTOR.is_(True), if_true=SLIGHT),
         Clue(words("The client changes the prompt near its beginning."), TOLD_PREFIX_CHANGES.is_(True), if_true=-FAIR),
         Clue(words("The client was changed before it began."), TOLD_CHANGED.has("client"), if_true=-FAIR),

@@ -41,7 +41,7 @@ RULE = Rule(
             words("It is faster with speculation off."),
             TOLD_SPECULATION_OFF.is_("cures"),
             if_true=STRONG,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(words("The draft's own window is full."), DRAFT_WINDOW_FULL.is_(True), if_true=STRONG),
         Clue(
@@ -50,9 +50,7 @@ RULE = Rule(
             if_true=FAIR,
             if_false=-SLIGHT,
         ),
-        Clue(
-            words("Writing is what is slow."), TOLD_SLOW_PART.one_of("writing", "both"), if_true=FAIR, if_false=-STRONG
-        ),
+        Clue(words("Writing is what is slow."), TOLD_SLOW_PART.one_of("writing", "both"), if_true=FAIR, if_false=-FAIR),
         Clue(words("Speculation was turned on before it began."), TOLD_CHANGED.has("speculation"), if_true=FAIR),
         Clue(
             words("Speed falls at a certain length, or smoothly with it."),

@@ -26,6 +26,7 @@ from rules.facts import (
     GENERATION_SHORT,
     LAYERS_ON_CPU,
     NEED_OF_DEVICES,
+    SPEED_COMPLAINT,
     SPEED_SHAPE,
     TOLD_BUSY,
     TOLD_CHANGED,
@@ -44,33 +45,34 @@ RULE = Rule(
     cause="cpu-layer-offload",
     prior={"slow-long-context": SLIGHT},
     clues=(
-        Clue(words("Some layers are in system memory."), TOLD_ON_GPU.is_("some-layers"), if_true=FAIR, if_false=-FAIR),
+        Clue(
+            words("Some layers are in system memory."), TOLD_ON_GPU.is_("some-layers"), if_true=SLIGHT, if_false=-FAIR
+        ),
         Clue(
             words("The log or the server says that layers are not on the card."),
             LAYERS_ON_CPU > 0,
-            if_true=STRONG,
+            if_true=FAIR,
             if_false=-STRONG,
         ),
         Clue(
             words("Fewer layers went to the card than before or than expected."),
             TOLD_LAYERS_FELL.is_(True),
             if_true=STRONG,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("What the loaded model takes is more than the card has."),
-            NEED_OF_DEVICES > 1.0,
+            all_of(NEED_OF_DEVICES > 1.0, SPEED_COMPLAINT.is_(True)),
             if_true=STRONG,
-            if_false=-FAIR,
         ),
-        Clue(words("The processor is busy."), TOLD_BUSY.one_of("cpu", "both"), if_true=FAIR, if_false=-FAIR),
+        Clue(words("The processor is busy."), TOLD_BUSY.one_of("cpu", "both"), if_true=FAIR, if_false=-SLIGHT),
         Clue(
-            words("It is fast with a smaller window."), TOLD_SMALLER_WINDOW.is_("cures"), if_true=FAIR, if_false=-FAIR
+            words("It is fast with a smaller window."), TOLD_SMALLER_WINDOW.is_("cures"), if_true=FAIR, if_false=-SLIGHT
         ),
         Clue(
             words("Another client is fast with the same server and model."), TOLD_OTHER_CLIENT.is_(True), if_true=SLIGHT
         ),
-        Clue(words("It is slow at every length."), SPEED_SHAPE.is_("always"), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("It is slow at every length."), SPEED_SHAPE.is_("always"), if_true=SLIGHT),
         Clue(
             words("Several slots each reserve a window: what is on the processor follows from that."),
             WINDOW_SLOTS > 1,

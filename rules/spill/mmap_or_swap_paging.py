@@ -47,26 +47,19 @@ RULE = Rule(
             words("The server had to read many pages back from disk."),
             MAJOR_FAULTS > 100_000,
             if_true=STRONG,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(words("Swap grew while it ran."), SWAP_GROWTH_BYTES > 256 * 2**20, if_true=FAIR, if_false=-SLIGHT),
-        Clue(
-            words("The weights come near to the system's memory."), WEIGHTS_OF_RAM > 0.6, if_true=FAIR, if_false=-FAIR
-        ),
+        Clue(words("The weights come near to the system's memory."), WEIGHTS_OF_RAM > 0.6, if_true=FAIR),
         Clue(
             words("Weights are in system memory."),
             TOLD_ON_GPU.one_of("none", "some-layers", "experts"),
             if_true=FAIR,
             if_false=-FAIR,
         ),
-        Clue(words("Smaller models are fine."), TOLD_OTHER_MODELS.is_("smaller-fine"), if_true=FAIR, if_false=-SLIGHT),
-        Clue(words("Neither processor nor card is at work."), TOLD_BUSY.is_("neither"), if_true=FAIR, if_false=-SLIGHT),
-        Clue(
-            words("It is slow at every length."),
-            SPEED_SHAPE.one_of("always", "step", "per-load"),
-            if_true=SLIGHT,
-            if_false=-SLIGHT,
-        ),
+        Clue(words("Smaller models are fine."), TOLD_OTHER_MODELS.is_("smaller-fine"), if_true=FAIR),
+        Clue(words("Neither processor nor card is at work."), TOLD_BUSY.is_("neither"), if_true=FAIR),
+        Clue(words("It is slow at every length."), SPEED_SHAPE.one_of("always", "step", "per-load"), if_true=SLIGHT),
         Clue(
             words("Memory grows over time: paging follows from that."),
             TOLD_MEMORY_GROWS.one_of("ram", "both"),

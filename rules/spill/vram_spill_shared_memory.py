@@ -48,7 +48,7 @@ RULE = Rule(
             words("Shared memory of the card is in use while it is slow."),
             TOLD_SHARED_MEMORY.is_(True),
             if_true=STRONG,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(
             words("Shared memory grew while it ran."), SHARED_GROWTH_BYTES > 256 * 2**20, if_true=STRONG, if_false=-FAIR
@@ -65,7 +65,7 @@ RULE = Rule(
             words("What the model takes nearly fills the card, or more."),
             NEED_OF_DEVICES > 0.9,
             if_true=FAIR,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(words("It runs on Windows."), OS.one_of("windows", "wsl"), if_true=SLIGHT, if_false=-SLIGHT),
         Clue(
@@ -76,7 +76,7 @@ RULE = Rule(
         ),
         Clue(words("One device was full while another had room."), ONE_DEVICE_FULL.is_(True), if_true=FAIR),
         Clue(
-            words("Little memory was free on the card."), TOLD_ROOM_LEFT.is_("little"), if_true=SLIGHT, if_false=-FAIR
+            words("Little memory was free on the card."), TOLD_ROOM_LEFT.is_("little"), if_true=SLIGHT, if_false=-SLIGHT
         ),
         Clue(
             words("The program itself keeps weights in system memory."),

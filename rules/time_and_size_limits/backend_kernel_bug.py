@@ -52,12 +52,7 @@ RULE = Rule(
         Clue(words("A count that kernels launch with is over 65535."), OVER_LAUNCH_LIMIT.is_(True), if_true=STRONG),
         Clue(words("It fails at a power of two."), NEAR_POWER_OF_TWO.is_(True), if_true=FAIR),
         Clue(words("A cache of more bits cures it."), TOLD_CACHE_MORE_BITS.is_("cures"), if_true=FAIR),
-        Clue(
-            words("The other attention kernel cures it."),
-            TOLD_FLASH_ATTENTION_TURNED.is_("cures"),
-            if_true=FAIR,
-            if_false=-SLIGHT,
-        ),
+        Clue(words("The other attention kernel cures it."), TOLD_FLASH_ATTENTION_TURNED.is_("cures"), if_true=FAIR),
         Clue(
             words("A smaller micro-batch cures it, or it fails later."),
             TOLD_SMALLER_BATCH.one_of("cures", "later"),
@@ -67,20 +62,10 @@ RULE = Rule(
             words("Another engine does it on the same machine."),
             TOLD_OTHER_ENGINE.is_("works"),
             if_true=FAIR,
-            if_false=-FAIR,
-        ),
-        Clue(
-            words("Other models are fine."),
-            TOLD_OTHER_MODELS.one_of("fine", "smaller-fine"),
-            if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
-        Clue(
-            words("It was seen on other machines too."),
-            TOLD_OTHER_MACHINES.is_("many"),
-            if_true=SLIGHT,
-            if_false=-SLIGHT,
-        ),
+        Clue(words("Other models are fine."), TOLD_OTHER_MODELS.one_of("fine", "smaller-fine"), if_true=SLIGHT),
+        Clue(words("It was seen on other machines too."), TOLD_OTHER_MACHINES.is_("many"), if_true=SLIGHT),
         Clue(words("Little memory was free."), TOLD_ROOM_LEFT.is_("little"), if_true=-FAIR, if_false=SLIGHT),
         Clue(
             words("It happens with long prompts or answers."),

@@ -48,24 +48,19 @@ RULE = Rule(
             if_true=STRONG,
             if_false=-FAIR,
         ),
-        Clue(
-            words("The very same request passes when it is sent again."),
-            TOLD_RETRY_PASSES.is_(True),
-            if_true=FAIR,
-            if_false=-SLIGHT,
-        ),
+        Clue(words("The very same request passes when it is sent again."), TOLD_RETRY_PASSES.is_(True), if_true=FAIR),
         Clue(
             words("It takes the same number of seconds, whatever the length."),
             TOLD_SAME_SECONDS.is_(True),
             if_true=STRONG,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(words("The log says that a client went away after many seconds."), CANCELLED_SECONDS >= 25, if_true=FAIR),
         Clue(
             words("Another client has no trouble with the same server."),
             TOLD_OTHER_CLIENT.is_(True),
             if_true=FAIR,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("A program with limits of its own stands between the user and the server."),

@@ -56,7 +56,7 @@ RULE = Rule(
             words("With a smaller micro-batch it works, or fails later."),
             TOLD_SMALLER_BATCH.one_of("cures", "later"),
             if_true=STRONG,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(
             words("It happens with long prompts or answers."),
@@ -70,12 +70,7 @@ RULE = Rule(
             if_true=SLIGHT,
             if_false=-FAIR,
         ),
-        Clue(
-            words("Much memory was free."),
-            TOLD_ROOM_LEFT.one_of("plenty", "nearly-all"),
-            if_true=SLIGHT,
-            if_false=-SLIGHT,
-        ),
+        Clue(words("Much memory was free."), TOLD_ROOM_LEFT.one_of("plenty", "nearly-all"), if_true=SLIGHT),
         Clue(
             words("It fails at about the same length each time."),
             TOLD_SAME_LENGTH.one_of("exact", "about"),

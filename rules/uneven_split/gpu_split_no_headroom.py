@@ -19,7 +19,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
     BACKEND,
     FAILURE_KINDS,
@@ -41,19 +41,14 @@ RULE = Rule(
         Clue(words("More than one device is in use."), SEVERAL_DEVICES.is_(True), if_false=-DECISIVE),
         Clue(
             words("The program makes the split, or it was set by shares."),
-            TOLD_SPLIT.one_of("automatic", "set"),
-            if_true=FAIR,
+            all_of(TOLD_SPLIT.one_of("automatic", "set"), TOLD_FAILED_WHILE.one_of("weights", "cache", "buffers")),
+            if_true=STRONG,
             if_false=-SLIGHT,
-        ),
-        Clue(
-            words("It fails in the midst of loading, or at the first thing after the weights."),
-            TOLD_FAILED_WHILE.one_of("weights", "cache", "buffers"),
-            if_true=SLIGHT,
         ),
         Clue(
             words("All devices together have the memory that it takes."),
             NEED_OF_DEVICES < 0.97,
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-FAIR,
         ),
         Clue(words("The devices have one size."), UNEQUAL_DEVICES.is_(False), if_true=SLIGHT, if_false=-SLIGHT),

@@ -38,26 +38,21 @@ RULE = Rule(
     prior={"slow-long-context": SLIGHT},
     clues=(
         Clue(words("More than one device is in use."), SEVERAL_DEVICES.is_(True), if_false=-DECISIVE),
-        Clue(words("A device is connected over a slow link."), TOLD_LINK.is_("slow"), if_true=STRONG, if_false=-FAIR),
+        Clue(words("A device is connected over a slow link."), TOLD_LINK.is_("slow"), if_true=STRONG, if_false=-SLIGHT),
         Clue(
             words("It is faster on one card, or on fewer."),
             TOLD_ONE_CARD_FASTER.is_(True),
             if_true=STRONG,
-            if_false=-STRONG,
+            if_false=-FAIR,
         ),
         Clue(words("Every layer is shared between the cards."), TOLD_SPLIT.is_("tensor"), if_true=FAIR),
         Clue(
             words("It is slow at every length, or falls smoothly."),
             SPEED_SHAPE.one_of("always", "slope"),
             if_true=SLIGHT,
-            if_false=-FAIR,
-        ),
-        Clue(
-            words("The cards wait rather than compute."),
-            TOLD_BUSY.one_of("neither", "gpu-low-power"),
-            if_true=FAIR,
             if_false=-SLIGHT,
         ),
+        Clue(words("The cards wait rather than compute."), TOLD_BUSY.one_of("neither", "gpu-low-power"), if_true=FAIR),
         Clue(words("Shared memory is in use."), TOLD_SHARED_MEMORY.is_(True), if_true=-FAIR),
         Clue(
             words("It fails for lack of memory."),

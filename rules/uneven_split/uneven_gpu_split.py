@@ -20,7 +20,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
     FAILURE_KINDS,
     FAILURE_TOKENS,
@@ -53,15 +53,9 @@ RULE = Rule(
             if_false=-SLIGHT,
         ),
         Clue(
-            words("What does not fit is memory of a device."),
-            FAILURE_KINDS.has("gpu-memory"),
-            if_true=SLIGHT,
-            if_false=-FAIR,
-        ),
-        Clue(
             words("All devices together have the memory that it takes."),
-            NEED_OF_DEVICES < 0.92,
-            if_true=FAIR,
+            all_of(FAILURE_KINDS.has("gpu-memory"), NEED_OF_DEVICES < 0.92),
+            if_true=STRONG,
             if_false=-FAIR,
         ),
         Clue(
