@@ -6,8 +6,7 @@ must be readable in a few starts of the interpreter and the payload's class is n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # typing costs more to import than reading a header takes; type checkers know this name
 if TYPE_CHECKING:
     import os
 

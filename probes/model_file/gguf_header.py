@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import stat
 import struct
 from itertools import repeat
-from typing import NamedTuple
 
 from probes.evidence.errors import BadFileError
 
@@ -43,7 +41,8 @@ KEEP_TEXT = 1 << 16
 _SMALLEST_KEY = 8 + 1 + 4 + 1
 _SMALLEST_TENSOR = 8 + 4 + 4 + 8
 
-_SPLIT_NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf")
+_WORTH_IT = 1024
+"""Strings from which on the fast walk is tried."""
 
 TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     0: ("f32", 1, 4),
@@ -84,21 +83,30 @@ TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
 """ggml type → (name, elements a block, bytes a block)."""
 
 
-class Skipped(NamedTuple):
+class Skipped:
     """An array or text that was passed over: what it holds and how many."""
 
-    type: int
-    length: int
+    __slots__ = ("length", "type")
+
+    def __init__(self, kind: int, length: int) -> None:
+        self.type = kind
+        self.length = length
+
+    def __repr__(self) -> str:
+        return f"Skipped({self.type}, {self.length})"
 
 
-class Tensor(NamedTuple):
+class Tensor:
     """One tensor's description. ``offset`` counts from the start of its own file's data."""
 
-    name: str
-    shape: tuple[int, ...]
-    type: int
-    offset: int
-    part: int
+    __slots__ = ("name", "offset", "part", "shape", "type")
+
+    def __init__(self, name: str, shape: tuple[int, ...], kind: int, offset: int, part: int) -> None:
+        self.name = name
+        self.shape = shape
+        self.type = kind
+        self.offset = offset
+        self.part = part
 
     @property
     def elements(self) -> int:
@@ -181,10 +189,10 @@ def read_header(path: str | os.PathLike[str]) -> GgufHeader:
     """Read the header of a GGUF file, and of all its parts where it is split. BadFileError if it is none or is damaged."""
     name = os.fspath(path)
     first = name
-    split = _SPLIT_NAME.fullmatch(name)
-    if split is not None and int(split[2]) != 1:
+    split = _split_name(name)
+    if split is not None and split[1] != 1:
         # llama.cpp wants the first part; whoever names another one means the model.
-        first = f"{split[1]}-00001-of-{split[3]}.gguf"
+        first = f"{split[0]}-00001-of-{split[2]:05d}.gguf"
         if not os.path.exists(first):  # noqa: PTH110
             raise BadFileError(f"{_short(name)} is one part of a split model and the first, {_short(first)}, is missing")
     header = GgufHeader(first)
@@ -195,17 +203,26 @@ def read_header(path: str | os.PathLike[str]) -> GgufHeader:
     return header
 
 
+def _split_name(path: str) -> tuple[str, int, int] | None:
+    """Take ``…-00002-of-00005.gguf`` apart: what comes before, which part, of how many. None for any other name."""
+    number, of, count = path[-19:-14], path[-14:-10], path[-10:-5]
+    digits = number + count
+    if path[-20:-19] != "-" or of != "-of-" or path[-5:] != ".gguf" or not (digits.isascii() and digits.isdigit()):
+        return None
+    return path[:-20], int(number), int(count)
+
+
 def _read_other_parts(header: GgufHeader, first: str, count: int) -> None:
     if count > MOST_PARTS:
         raise BadFileError(f"{_short(first)} says that it has {count} parts; at most {MOST_PARTS} are believed")
     if _whole(header.keys.get("split.no")) != 0:
         raise BadFileError(f"{_short(first)} is not the first part of its model; give the first part")
-    split = _SPLIT_NAME.fullmatch(first)
-    if split is None or int(split[3]) != count:
+    split = _split_name(first)
+    if split is None or split[2] != count:
         raise BadFileError(
             f"{_short(first)} is the first of {count} parts, but is not named …-00001-of-{count:05d}.gguf, so the others cannot be found"
         )
-    names = [f"{split[1]}-{number + 1:05d}-of-{count:05d}.gguf" for number in range(count)]
+    names = [f"{split[0]}-{number + 1:05d}-of-{count:05d}.gguf" for number in range(count)]
     absent = [part for part in names if not os.path.exists(part)]  # noqa: PTH110
     if absent:
         raise BadFileError(f"{len(absent)} of {count} parts are missing, the first of them {_short(absent[0])}")
@@ -234,7 +251,7 @@ def _read_part(header: GgufHeader, path: str, part: int) -> dict[str, Value | Sk
             raise BadFileError(f"{_short(path)} has {size} bytes: too short for a GGUF model")
         try:
             with mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data:
-                keys = _Reader(data, size, path).read(header, part)
+                keys = _read_mapped(data, size, path, header, part)
         except (OSError, ValueError) as error:
             raise BadFileError(f"cannot read {_short(path)}: {error}") from None
         except (struct.error, IndexError):
@@ -245,12 +262,27 @@ def _read_part(header: GgufHeader, path: str, part: int) -> dict[str, Value | Sk
     return keys
 
 
+def _read_mapped(data: mmap.mmap, size: int, path: str, header: GgufHeader, part: int) -> dict[str, Value | Skipped]:
+    reader = _Reader(data, size, path)
+    before = len(header.tensors)
+    try:
+        return reader.read(header, part)
+    except (BadFileError, struct.error, IndexError):
+        if not reader.guessed:
+            raise
+    # The fast walk may have been wrong: the exact one decides.
+    del header.tensors[before:]
+    return _Reader(data, size, path, exact=True).read(header, part)
+
+
 class _Reader:
     """Walks one mapped file. Positions beyond the end are refused before anything is made of them."""
 
-    __slots__ = ("data", "order", "path", "position", "size", "u32", "u64")
+    __slots__ = ("data", "exact", "guessed", "order", "path", "position", "size", "u32", "u64")
 
-    def __init__(self, data: mmap.mmap, size: int, path: str) -> None:
+    def __init__(self, data: mmap.mmap, size: int, path: str, *, exact: bool = False) -> None:
+        self.exact = exact
+        self.guessed = False
         self.data = data
         self.size = size
         self.path = path
@@ -281,6 +313,8 @@ class _Reader:
         own: dict[str, Value | Skipped] = {}
         for _ in range(keys):
             name = self._text("a key", 1 << 16)
+            if self.guessed and not (name.isascii() and name.isprintable() and name):
+                raise BadFileError(f"{_short(self.path)} has a key that is no text")
             if name in own:
                 raise BadFileError(f"{_short(self.path)} has the key {_short(name)} twice")
             own[name] = self._value(name)
@@ -361,8 +395,34 @@ class _Reader:
         self.position += length
 
     def _skip_strings(self, count: int, name: str) -> None:
-        # The hot loop of the reader. Lengths are added without a test of each: unpack_from raises at the file's end, so a
-        # length that points beyond it stops the walk at the next string, and the last one is tested below.
+        position = self._skip_short(count) if count >= _WORTH_IT and not self.exact and self.order == "<" else None
+        if position is None:
+            position = self._skip_exactly(count, name)
+        self.position = position
+
+    def _skip_short(self, count: int) -> int | None:
+        """Walk the words of a vocabulary by the lowest byte of each length: twice as fast. None where it leaves the file.
+
+        Words are shorter than 256 bytes. Should one be longer, this walk ends somewhere inside a word, where no key can be read: then, as
+        whenever anything later in the header does not hold, the exact walk reads the header again and decides.
+        """
+        data, position = self.data, self.position
+        try:
+            for _ in repeat(None, count // 4):
+                position += data[position] + 8
+                position += data[position] + 8
+                position += data[position] + 8
+                position += data[position] + 8
+            for _ in range(count % 4):
+                position += data[position] + 8
+        except IndexError:
+            return None
+        self.guessed = True
+        return position
+
+    def _skip_exactly(self, count: int, name: str) -> int:
+        # Lengths are added without a test of each: unpack_from raises at the file's end, so a length that points beyond it stops the
+        # walk at the next string, and the last one is tested below.
         position, data, length_at = self.position, self.data, self.u64
         try:
             for _ in repeat(None, count):
@@ -371,13 +431,15 @@ class _Reader:
             raise BadFileError(f"{_short(self.path)}: {_short(name)} reaches beyond the end of the file") from None
         if position > self.size:
             raise BadFileError(f"{_short(self.path)}: {_short(name)} reaches beyond the end of the file")
-        self.position = position
+        return position
 
     def _tensors(self, header: GgufHeader, count: int, part: int) -> None:
         data, u32 = self.data, self.u32
         dims = [struct.Struct(f"{self.order}{n}QIQ") for n in range(5)]
         for _ in range(count):
             name = self._text("a tensor's name", 1 << 12)
+            if self.guessed and not name.isprintable():
+                raise BadFileError(f"{_short(self.path)} has a tensor whose name is no text")
             rank = u32(data, self.position)[0]
             if rank > 4:
                 raise BadFileError(f"{_short(self.path)}: the tensor {_short(name)} has {rank} dimensions, 4 is the most")
