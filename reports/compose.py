@@ -28,7 +28,6 @@ from .figures import (
     YES,
     count,
     moment,
-    number,
     percent,
     plain,
 )
@@ -390,15 +389,18 @@ def _charts(make: _Builder, run: int) -> tuple[Chart, ...]:
         if any(v is not None for v in values):
             limit = float(device.total_bytes) if device and device.total_bytes else None
             lines.append(Series((device.name if device else None) or id_, values, limit))
+    if lines and len(x) >= 2:
+        charts.append(Chart("memory", words("Peak memory by input length"), words("memory"), x, tuple(lines), "size"))
+    # In a chart of its own: a large host would press the devices flat.
     host = tuple(
         max((float(r.host_peak_bytes) for r in rungs if r.host_peak_bytes is not None), default=None)
         for rungs in by_length.values()
     )
-    if any(v is not None for v in host):
-        ram = make.document.subject.hardware.ram_bytes
-        lines.append(Series(words("host memory"), host, float(ram) if ram else None))
-    if lines and len(x) >= 2:
-        charts.append(Chart("memory", words("Peak memory by input length"), words("memory"), x, tuple(lines), "size"))
+    if any(v is not None for v in host) and len(x) >= 2:
+        series = Series(words("host memory"), host)
+        charts.append(
+            Chart("host", words("Peak of host memory by input length"), words("memory"), x, (series,), "size")
+        )
     recall = tuple(
         (
             sum(r.canaries.hit for r in rungs if r.canaries) / asked
@@ -597,7 +599,7 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
 
 
 def _cost(test: NextTest) -> Words:
-    minutes = number(test.cost.minutes) if test.cost.minutes is not None else words("unknown")
+    minutes = Ours(f"{test.cost.minutes:.3g}") if test.cost.minutes is not None else words("unknown")
     tokens = count(test.cost.tokens) if test.cost.tokens is not None else words("unknown")
     quality = QUALITIES[test.cost.quality] if test.cost.quality else words("cost in quality unknown")
     return words("minutes: {minutes}; tokens: {tokens}; {quality}", minutes=minutes, tokens=tokens, quality=quality)

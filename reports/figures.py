@@ -105,7 +105,7 @@ def number(value: float) -> Ours:
     """Give a number with three digits that matter."""
     if value == 0:
         return Ours("0")
-    if abs(value) >= 100 or value == int(value):
+    if abs(value) >= 100:
         return Ours(f"{value:,.0f}")
     return Ours(f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}")
 

@@ -57,6 +57,8 @@ def _body(markdown: str, view: View) -> str:
     md = parser()
     tokens = md.parse(markdown)
     out: list[str] = []
+    numeric: set[int] = set()
+    column = 0
     # A token that is not drawn here is drawn by the parser's own renderer, which escapes.
     for at, token in enumerate(tokens):
         match token.type:
@@ -65,15 +67,18 @@ def _body(markdown: str, view: View) -> str:
             case "html_block":
                 out.append(_fold(token.content))
             case "table_open":
+                numeric = _columns(tokens, at)
                 out.append(
                     f'<div class="table" role="region" tabindex="0" aria-label="{escape(str(words("table")))}"><table>\n'
                 )
             case "table_close":
                 out.append("</table></div>\n")
-            case "th_open":
-                out.append('<th scope="col">')
-            case "td_open":
-                out.append(_cell(tokens, at))
+            case "tr_open":
+                column = 0
+                out.append("<tr>")
+            case "th_open" | "td_open":
+                out.append(_cell(token, tokens[at + 1].content, column in numeric))
+                column += 1
             case "inline":
                 out.append(_inline(token.children or ()))
             case _:
@@ -81,11 +86,38 @@ def _body(markdown: str, view: View) -> str:
     return "".join(out)
 
 
-_NUMERIC = re.compile(r"[\d,.−+ ()%]+(?:[KMGT]?i?B|s|min)?")
+_NUMERIC = re.compile(r"[\d,.−+ ()%]+(?:[KMGT]?i?B|s|min)?|–|\d+/\d+")
+_LONG = 40
 
 
-def _cell(tokens: Sequence[Token], at: int) -> str:
-    return '<td class="number">' if _NUMERIC.fullmatch(tokens[at + 1].content) else "<td>"
+def _columns(tokens: Sequence[Token], start: int) -> set[int]:
+    """Find the columns of the table at ``start`` that hold nothing but numbers."""
+    numeric: dict[int, bool] = {}
+    column = 0
+    for at in range(start, len(tokens)):
+        kind = tokens[at].type
+        if kind == "table_close":
+            break
+        if kind == "tr_open":
+            column = 0
+        elif kind == "td_open":
+            numeric[column] = numeric.get(column, True) and bool(_NUMERIC.fullmatch(tokens[at + 1].content))
+            column += 1
+    return {column for column, only in numeric.items() if only}
+
+
+def _cell(token: Token, content: str, numeric: bool) -> str:
+    kinds = " ".join(name for name, is_so in (("number", numeric), ("long", len(content) > _LONG)) if is_so)
+    scope = ' scope="col"' if token.tag == "th" else ""
+    return f'<{token.tag}{scope} class="{kinds}">' if kinds else f"<{token.tag}{scope}>"
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[KMGT]iB|B|s|min|tok/s)(?![A-Za-z]))")
+
+
+def _joined(text: str) -> str:
+    """Keep a number and its unit on one line."""
+    return _UNIT.sub("\u00a0", text)
 
 
 def _inline(children: Sequence[Token]) -> str:
@@ -93,7 +125,7 @@ def _inline(children: Sequence[Token]) -> str:
     for child in children:
         match child.type:
             case "text":
-                out.append(escape(child.content, quote=False))
+                out.append(_joined(escape(child.content, quote=False)))
             case "code_inline":
                 out.append(f"<code>{escape(child.content, quote=False)}</code>")
             case "softbreak" | "hardbreak":
@@ -121,9 +153,15 @@ def _fence(token: Token, view: View, charts: Any) -> str:
         chart = next(charts, None)
         if chart is None:
             return ""
-        note = f"<figcaption>{escape(str(chart.mark.words))}</figcaption>" if chart.mark is not None else ""
-        return f'<figure class="plot">{plots.svg(chart)}{note}</figure>\n'
-    text = f'<pre tabindex="0"><code>{escape(token.content, quote=False)}</code></pre>\n'
+        notes = [str(chart.mark.words)] if chart.mark is not None else []
+        if chart.kind == "size" and any(series.limit for series in chart.series):
+            notes.append(str(words("Broken lines: the size of each device.")))
+        if chart.kind == "share" and any(series.limit for series in chart.series):
+            notes.append(str(words("Broken line: the criterion.")))
+        caption = "".join(f"<figcaption>{_joined(escape(note))}</figcaption>" for note in notes)
+        return f'<figure class="plot">{plots.svg(chart)}{caption}</figure>\n'
+    kind = ' class="command"' if info == "sh" else ""
+    text = f'<pre tabindex="0"{kind}><code>{escape(token.content, quote=False)}</code></pre>\n'
     if info == "text heat" and view.heat is not None:
         return f'<figure class="plot">{plots.svg_heat(view.heat)}</figure>\n' + _as_text(text)
     if info == "text stacks" and view.stacks:

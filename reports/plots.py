@@ -134,8 +134,8 @@ def _grid(table: list[list[str]]) -> str:
 # SVG -----------------------------------------------------------------------------------------------------------------
 
 _W: Final = 640
-_H: Final = 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 20, 28, 46
+_H: Final = 308
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 20, 28, 54
 
 
 def _nice(value: float) -> float:
@@ -314,7 +314,7 @@ def svg_heat(heat: HeatMap) -> str:
     """Draw recall by length (across) and depth (down): the share in figures and as five shades."""
     wide = (_W - 70 - 10) / len(heat.lengths)
     row = 26
-    height = row * len(heat.depths) + 56
+    height = row * len(heat.depths) + 64
     described = "; ".join(
         f"{percent(d)}: "
         + ", ".join(f"{count(n)} = {c[0]:g}/{c[1]}" for n, c in zip(heat.lengths, cells, strict=True) if c)
