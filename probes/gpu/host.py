@@ -68,16 +68,15 @@ class MemoryGroup:
     oom_kills: int | None = None
     oom_events: int | None = None
 
-    def used_now(self) -> int | None:
-        """Read how much is in use now."""
-        return read_int(self.folder / ("memory.current" if self.version == 2 else "memory.usage_in_bytes"))
+    @property
+    def usage_file(self) -> Path:
+        """Where it says how much is in use."""
+        return self.folder / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")
 
-    def oom_kills_now(self) -> int | None:
-        """Read how often the kernel killed a process of this group."""
-        events = parse_keys(
-            read_text(self.folder / ("memory.events" if self.version == 2 else "memory.oom_control")) or ""
-        )
-        return events.get("oom_kill")
+    @property
+    def events_file(self) -> Path:
+        """Where it counts the kernel's kills."""
+        return self.folder / ("memory.events" if self.version == 2 else "memory.oom_control")
 
 
 def parse_keys(text: str) -> dict[str, int]:
@@ -258,7 +257,7 @@ class HostWatch:
 
     root: Path = _ROOT
     _files: dict[str, int] = field(default_factory=dict)
-    _group: MemoryGroup | None = None
+    _old: list[int] = field(default_factory=list)
     _linux: bool = field(default_factory=lambda: sys.platform == "linux")
     _page: int = field(default_factory=lambda: os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096)
 
@@ -272,10 +271,17 @@ class HostWatch:
 
     def follow(self, pid: int | None) -> None:
         """Read the memory group of that process from now on; of this one if it is None."""
-        if self._linux:
-            self._group = (memory_group(pid, root=self.root) if pid is not None else None) or memory_group(
-                root=self.root
-            )
+        if not self._linux:
+            return
+        group = (memory_group(pid, root=self.root) if pid is not None else None) or memory_group(root=self.root)
+        paths = {} if group is None else {"usage": group.usage_file, "events": group.events_file}
+        for name in ("usage", "events"):
+            old = self._files.pop(name, None)
+            if old is not None:  # a tick may be reading it: closed with the rest
+                self._old.append(old)
+            if name in paths:
+                with contextlib.suppress(OSError):
+                    self._files[name] = os.open(paths[name], os.O_RDONLY)
 
     def _read(self, name: str, most: int) -> bytes:
         file = self._files.get(name)
@@ -300,13 +306,14 @@ class HostWatch:
         now.available = parse_kib_field(memory, b"MemAvailable")
         total, free = parse_kib_field(memory, b"SwapTotal"), parse_kib_field(memory, b"SwapFree")
         now.swap_used = None if total is None or free is None else max(0, total - free)
-        if self._group is not None:
-            now.group_used = self._group.used_now()
+        if "usage" in self._files:
+            used = self._read("usage", 32).strip()
+            now.group_used = plausible(int(used)) if used.isdigit() and len(used) < 20 else None
         if full:
             some, fully = parse_pressure(self._read("pressure/memory", 512))
             now.pressure, now.stall_some_us, now.stall_full_us = some.avg10, some.total_us, fully.total_us
-            if self._group is not None:
-                now.oom_kills = self._group.oom_kills_now()
+            if "events" in self._files:
+                now.oom_kills = parse_keys(self._read("events", 1024).decode("latin-1")).get("oom_kill")
             # Without swap nothing can be swapped; the file is long, so it is not read then.
             now.swap_in, now.swap_out = (0, 0) if total == 0 else self._swapped()
         return now
@@ -325,10 +332,11 @@ class HostWatch:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files.values():
+        for file in (*self._files.values(), *self._old):
             with contextlib.suppress(OSError):
                 os.close(file)
         self._files.clear()
+        self._old.clear()
 
 
 # --- everything, once ------------------------------------------------------------------------------------------------------------

@@ -175,7 +175,9 @@ class Nvml(DeviceSource):
                 raise _LostError(str(error)) from error
             card.unsupported.add(name)  # not supported, or not allowed: neither changes while we look
             return None
-        except Exception:  # a name that this binding or driver lacks raises errors of several kinds, none of them NVML's own
+        except (
+            Exception
+        ):  # a name that this binding or driver lacks raises errors of several kinds, none of them NVML's own
             card.unsupported.add(name)
             return None
 
@@ -332,7 +334,9 @@ class Nvml(DeviceSource):
         held: dict[int, int | None] = {}
         any_list = False
         for kind in ("Compute", "Graphics", "MPSCompute"):
-            entries = self._first(card, *(f"nvmlDeviceGet{kind}RunningProcesses{version}" for version in ("_v3", "_v2", "")))
+            entries = self._first(
+                card, *(f"nvmlDeviceGet{kind}RunningProcesses{version}" for version in ("_v3", "_v2", ""))
+            )
             if entries is None:
                 continue
             any_list = True

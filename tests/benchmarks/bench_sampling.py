@@ -5,6 +5,7 @@ passed; this process does nothing else. Cases: host and process alone; with four
 library built for the tests (so what is counted is this side of the driver); with eight. The law: at most 1 % of a core, at the full rate.
 """
 
+# ruff: noqa: T201 - it is run by hand, and prints
 from __future__ import annotations
 
 import os

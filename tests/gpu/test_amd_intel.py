@@ -1,8 +1,8 @@
 """AMD, Intel and other cards over recorded trees of the kernel's files, and the kernel's answers to questions."""
 
-import struct
 import ctypes
 import shutil
+import struct
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from probes.evidence.errors import NotOfferedError
 from probes.gpu.amd import Amd
 from probes.gpu.drm_fdinfo import Drm, FdinfoReader, cards, parse_fdinfo
-from probes.gpu.drm_ioctl import amd_is_integrated, i915_regions, parse_i915_regions, parse_xe_regions, request, xe_regions
+from probes.gpu.drm_ioctl import (
+    amd_is_integrated,
+    i915_regions,
+    parse_i915_regions,
+    parse_xe_regions,
+    request,
+    xe_regions,
+)
 from probes.gpu.intel import Intel
 from probes.gpu.none import cards_on_bus, silent_cards
 from probes.gpu.sampler import Sampler

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from probes.evidence.errors import NotOfferedError
 from probes.gpu import apple
 from probes.gpu.apple import (
-    Apple, parse_footprint, parse_ioreg, parse_memory_pressure, parse_swapusage, parse_sysctl, parse_vm_stat, read_memory, run_tool,
+    Apple,
+    parse_footprint,
+    parse_ioreg,
+    parse_memory_pressure,
+    parse_swapusage,
+    parse_sysctl,
+    parse_vm_stat,
+    read_memory,
+    run_tool,
 )  # fmt: skip
 from probes.gpu.processes import Holders
 from probes.gpu.sampler import Sampler

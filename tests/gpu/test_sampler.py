@@ -332,7 +332,7 @@ def test_opening_and_asking_have_a_deadline():
 def test_without_a_device_it_says_what_was_asked():
     """No GPU: empty devices, the interfaces that were asked, and why each has nothing; nothing heavy is imported for it."""
     readings = read_devices(os.getpid())
-    assert set(readings.absent) | {one for one in readings.sources} == set(readings.sources)
+    assert readings.absent.keys() <= set(readings.sources)
     assert readings.sources
     code = "import sys, probes.gpu, probes.gpu.sampler; print([name for name in ('pynvml', 'amdsmi', 'winreg') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=60)

@@ -205,12 +205,11 @@ def test_one_card_seen_by_two_interfaces_stands_once(counters, spill, bus):
     (card,) = joined(Nvidia().devices(), source.devices(), Notes())
     assert (card.id, card.used_bytes, card.driver_model, card.shared_used_bytes) == ("nvidia:0", 5, "WDDM", 6979321856)
     assert len(card.processes) == 2
-    with Sampler(None, hz=50, sources=[Nvidia(), source]) as sampler:
-        with sampler.phase("prefill") as phase:
-            for _ in range(100):
-                if phase.peaks.shared_peak_bytes:
-                    break
-                sampler.phase("edge").end()
+    with Sampler(None, hz=50, sources=[Nvidia(), source]) as sampler, sampler.phase("prefill") as phase:
+        for _ in range(100):
+            if phase.peaks.shared_peak_bytes:
+                break
+            sampler.phase("edge").end()
     assert phase.peaks.devices_peak_bytes == {"nvidia:0": 5}
     assert phase.peaks.shared_peak_bytes == {"nvidia:0": 6979321856}
 
