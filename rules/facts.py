@@ -163,6 +163,7 @@ FAILURE_ABOUT = Fact("failure.about", str, words("What the failure is about"), c
 STAGES = ("weights", "cache", "buffers", "reading", "writing", "picture", "restoring", "idle")
 FAILURE_STAGE = Fact("failure.stage", str, words("What the server was doing when it failed"), choices=STAGES)
 IS_MEMORY_FAILURE = _yes("failure.is_memory", words("The failure is about memory"))
+FAILURE_AT_START = _yes("failure.at_start", words("It fails while the server starts or loads, before any request"))
 SMALLER_WINDOW_WORKS = _yes("failure.smaller_window_works", words("It works with a smaller window"))
 SMALLER_BATCH_WORKS = _yes("failure.smaller_batch_works", words("It works, or fails later, with a smaller micro-batch"))
 

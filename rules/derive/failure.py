@@ -16,6 +16,7 @@ from rules.facts import (
     ERROR_KINDS_SEEN,
     EXIT_SIGNAL,
     FAILURE_ABOUT,
+    FAILURE_AT_START,
     FAILURE_OF_ASKED,
     FAILURE_OF_SHARE,
     FAILURE_OF_TRAINED,
@@ -44,6 +45,7 @@ from rules.facts import (
     TOLD_SENT_TOKENS,
     TOLD_SMALLER_BATCH,
     TOLD_SMALLER_WINDOW,
+    TOLD_WHEN,
     TOLD_WORKS_AT,
     WINDOW_ASKED,
     WINDOW_IN_FORCE,
@@ -245,6 +247,28 @@ def _about_of_event(event: LogEvent) -> str | None:
             return "timeout"
         case _:
             return None
+
+
+@derivation(
+    reads=(Launch, RungResult, RequestError, LogEvent),
+    needs=(TOLD_WHEN, TOLD_FAILED_WHILE, LAUNCH_FAILED),
+    gives=(FAILURE_AT_START,),
+)
+def at_start(sight: Sight) -> Iterator[Reading]:
+    """Say whether it fails before any request: by the start that was watched, the log's refused load, or what was told."""
+    when, stage, launch = sight.known(TOLD_WHEN), sight.known(TOLD_FAILED_WHILE), sight.known(LAUNCH_FAILED)
+    if stage is not None and stage.value in {"reading", "writing", "picture", "restoring", "idle"}:
+        yield reading(FAILURE_AT_START, False, source=stage.source, origin=stage.origin)
+    elif when is not None:
+        yield reading(FAILURE_AT_START, "at-load" in when.value, source=when.source, origin=when.origin)
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "load-failed":
+            yield reading(FAILURE_AT_START, True, evidence)
+    if launch is not None:
+        yield reading(FAILURE_AT_START, launch.value, source=launch.source, origin=launch.origin)
+    for evidence, rung in sight.of(RungResult):
+        if rung.result in FAILED and rung.error_kind not in {"wrong-key", "bad-answer"}:
+            yield reading(FAILURE_AT_START, False, evidence)
 
 
 @derivation(needs=(FAILURE_ABOUT,), gives=(IS_MEMORY_FAILURE,))
