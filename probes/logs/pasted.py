@@ -1,0 +1,391 @@
+"""A bug report or forum text, pasted: log blocks become events, commands and variables settings, prose answers.
+
+Everything that is taken from it has the report as its source, except the lines of a log block, which a program wrote. Line numbers are those
+of the pasted text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from probes.backends.commands import detect_backend, parse_command, parse_modelfile, split_command
+from probes.evidence.answers import Answer
+from probes.evidence.errors import BadFileError
+from probes.evidence.events import LogEvent
+from probes.evidence.records import Evidence, Payload, Source, found
+from probes.evidence.subject import BackendIdentity, Configuration, Setting
+
+from .fold import Folder
+from .frame import clean, time_and_level
+from .prose import read_length, read_prose
+from .reader import collect_log, tail_events
+from .source import open_source
+
+Kind = Literal["case", "answers", "log", "report"]
+
+MAX_REPORT = 4 << 20
+"""A pasted report is text of people: what is longer is a log."""
+
+_FENCE = re.compile(r"^\s{0,8}(?:>\s*)*(`{3,}|~{3,})\s*([\w+-]*)")
+_TAG = re.compile(r"</?(?:details|summary|pre|code|br|p|b|i|div|span|sub|sup|kbd|img|a)\b[^>]{0,300}>", re.IGNORECASE)
+_PROGRAMS = r"(?:llama-(?:server|cli|bench|perplexity|swap)|ollama|vllm|sglang|koboldcpp\w*|lms|mlx_lm(?:\.\w+)?|python3?|docker|podman|llama_cpp|tabbyapi|server)"
+_COMMAND = re.compile(
+    rf"(?:^|[\s\"'`(:$>])((?:[A-Z][A-Z0-9_]*=\S+\s+)*(?:sudo\s+|nohup\s+|env\s+)*(?:[\w.~/\\:$-]*[/\\])?{_PROGRAMS}(?:\.exe|\.py)?[\"']?\s+(?:(?:serve|run|server|load|start|-m|--?[a-zA-Z])\S*)[^\n]*)"
+)
+_VARIABLE = re.compile(r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_[A-Z0-9_]+)[\"'`]?\s*[=:]\s*[\"'`]?([^\s\"'`,;)]+)")
+_SETTINGS: tuple[tuple[str, str], ...] = (
+    ("ctx", r"num_ctx|n_ctx|ctx[-_ ]size|contextsize|context[-_ ](?:size|length|window)|max[-_]model[-_]len|max_seq_len|context_length|n-ctx|ctx"),
+    ("parallel", r"num_parallel|n_parallel|parallel|max[-_]num[-_]seqs"),
+    ("batch", r"n_batch|batch[-_]size|blasbatchsize|batch|max[-_]num[-_]batched[-_]tokens"),
+    ("ubatch", r"n_ubatch|ubatch[-_]size|ubatch|chunked[-_]prefill[-_]size|prefill[-_]step[-_]size"),
+    ("gpu_layers", r"n_gpu_layers|num_gpu|gpu[-_]layers|ngl"),
+    ("kv_type", r"kv[-_ ]?(?:cache[-_ ])?(?:type|dtype|quant)|cache[-_ ]type|type_k|cache_mode|kv_type"),
+    ("flash_attention", r"flash[-_ ]?att(?:n|ention)"),
+    ("gpu_memory_utilization", r"gpu[-_]memory[-_]utili[sz]ation"),
+    ("output_tokens", r"max[-_](?:new[-_])?tokens|num_predict|n_predict"),
+    ("model_path", r"model(?:[-_ ]name|[-_ ]path)?"),
+)
+_SETTING = {
+    name: re.compile(rf"(?<![\w-])-{{0,2}}(?:{pattern})[\"'`]?\s*(?:=|:|\s\|\s)\s*[\"'`]?([^\n\"'`|]{{1,80}})", re.IGNORECASE)
+    for name, pattern in _SETTINGS
+}
+_LOG_SHAPE = re.compile(
+    r"^\s*(?:\[[\d:. T-]{5,}\]|\S{0,40}\s\|\s|(?:slot|srv|que|main|common|ggml\w*|llama\w*|llm_load\w*|load_tensors|print_info|sched_reserve|graph_reserve|clip\w*|set\w*|CUDA error|ROCm error|RuntimeError|torch\.|Traceback|panic:|INFO|WARN(?:ING)?|ERROR|DEBUG|\(\w+ pid=\d+\)|warning:|error:)\b[^.!?]{0,200}[:=|]|\s*(?:Device \d+:|current device:|CtxLimit:)|time=\S+ level=|[A-Za-z_]\w{3,40}: \S)"
+)
+_MAKERS = {
+    "llama.cpp": r"\bllama(?:\.cpp|-server|-cli|\.?cpp)\b", "ik_llama.cpp": r"\bik[-_]llama(?:\.cpp)?\b", "beellama.cpp": r"\bbeellama(?:\.cpp)?\b",
+    "ollama": r"\bollama\b", "lm-studio": r"\blm ?studio\b|\blms\b", "mlx_lm": r"\bmlx[-_]?lm\b|\bomlx\b|\bvmlx\b|\bmlx-serve\b", "vllm": r"\bvllm\b",
+    "sglang": r"\bsglang\b", "koboldcpp": r"\bkobold(?:cpp)?\b", "tabbyapi": r"\btabby(?:api)?\b|\bexllama\w*\b",
+    "text-generation-webui": r"\btext-generation-webui\b|\boobabooga\b|\btextgen\b", "llama-cpp-python": r"\bllama[-_]cpp[-_]python\b",
+    "llama-swap": r"\bllama-swap\b", "llama-manager": r"\bllama-manager\b",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Block:
+    """A piece of the text: fenced (code) or not, and the number of its first line."""
+
+    text: str
+    line: int
+    fenced: bool
+    language: str = ""
+
+
+def split_blocks(text: str) -> list[_Block]:
+    """Split Markdown into fenced code and the rest; an unclosed fence ends with the text."""
+    blocks: list[_Block] = []
+    lines: list[str] = []
+    first, fence, language = 1, "", ""
+
+    def close(next_line: int) -> None:
+        nonlocal lines, first
+        if any(line.strip() for line in lines):
+            blocks.append(_Block("\n".join(lines), first, bool(fence), language))
+        lines, first = [], next_line
+
+    for number, line in enumerate(text.split("\n"), start=1):
+        match = _FENCE.match(line)
+        if match and (not fence or (match[1].startswith(fence) and not match[2])):
+            close(number + 1)
+            fence, language = ("", "") if fence else (match[1], match[2].lower())
+            continue
+        lines.append(line)
+    close(0)
+    return blocks
+
+
+def read_pasted(text: str, name: str = "report") -> list[Evidence]:
+    """Read a pasted report into evidence: log events, settings, which server, answers. Never raises on bad text."""
+    text = clean_report(text)
+    evidence: list[Evidence] = []
+    prose: list[str] = []
+    folder = Folder(2000)
+    log_lines: list[tuple[int, str]] = []
+    code: list[str] = []
+    for block in split_blocks(text):
+        rows = block.text.split("\n")
+        commands = _commands(block.text)
+        if block.fenced:
+            code.append(block.text)
+            if not commands or len(rows) > 12:
+                log_lines.extend((block.line + offset, row) for offset, row in enumerate(rows))
+            continue
+        for offset, row in enumerate(rows):
+            plain = _TAG.sub(" ", row)
+            if is_log_line(plain):
+                log_lines.append((block.line + offset, plain.strip().strip("`")))
+                prose.append("")
+            else:
+                prose.append(plain)
+    running = "\n".join(prose)
+    for event in _log_events(log_lines, name):
+        folder.add(event)
+    evidence.extend(
+        found(event, source="log", origin=f"{name}, line {event.line}") for event in folder.events() if event.event != "http"
+    )
+    seen_lines = {number for number, _row in log_lines}
+    evidence.extend(
+        found(event, source="report", origin=f"{name}, line {event.line}") for event in _prose_events(text, seen_lines, name)
+    )
+    evidence.extend(_settings(text, "\n".join(code), running, name))
+    backend = _backend(text, [row for _number, row in log_lines])
+    if backend is not None:
+        evidence.append(found(backend, source="report", origin=name))
+    answers = read_prose(_without_code(running))
+    evidence.extend(found(Answer(question=question, value=value), source="report", origin=name) for question, value in answers.items())
+    return evidence
+
+
+def clean_report(text: str) -> str:
+    """Take terminal codes and carriage returns out, and cut what is too long."""
+    text = text[:MAX_REPORT].replace("\r\n", "\n").replace("\r", "\n")
+    return clean(text)
+
+
+def is_log_line(line: str) -> bool:
+    """Say whether a line outside any fence looks like a program's output rather than a person's sentence."""
+    stripped = line.strip()
+    if not stripped or stripped.startswith(("#", "- [", "* [", "|---", "<!--")):
+        return False
+    if stripped.startswith(("{", "[{")) and stripped.endswith(("}", "]")):
+        return True
+    time, level = time_and_level(stripped)
+    if time is not None and (level is not None or len(stripped) > len(time) + 8):
+        return True
+    return bool(_LOG_SHAPE.match(stripped)) and not stripped.startswith(("Note:", "Edit:", "Update:", "Version:", "Model:", "System:"))
+
+
+def _log_events(rows: list[tuple[int, str]], name: str) -> list[LogEvent]:
+    """Read log lines that stand apart in the text, keeping their numbers."""
+    if not rows:
+        return []
+    text = "\n".join(row for _number, row in rows)
+    numbers = [number for number, _row in rows]
+
+    def place(line: int) -> int:
+        return numbers[line - 1] if 0 < line <= len(numbers) else line
+
+    return [
+        event.model_copy(update={"line": place(event.line), "last_line": place(event.last_line) if event.last_line else None})
+        for event in tail_events(text, name)
+    ]
+
+
+_TELLING = frozenset(
+    [
+        "alloc-failed", "load-failed", "decode-failed", "kernel-error", "device-lost", "watchdog", "oom-killer", "refused", "truncated",
+        "pool-full", "hardware", "full-reprocess", "config-ignored", "window-capped", "corrupt-output", "pipeline-copies", "layers-offloaded",
+        "placement", "reply", "context-shift", "flash-attention", "memory-use", "kv-cache", "buffer", "spill",
+    ]
+)  # fmt: skip
+
+
+def _prose_events(text: str, seen: set[int], name: str) -> list[LogEvent]:
+    """Read what a person quotes in a sentence: an error's own words, a status line. Only what one program's rule knows."""
+    rows = text.split("\n")
+    kept = "\n".join("" if number in seen else row[:2000] for number, row in enumerate(rows, start=1))
+    return [
+        event
+        for event in tail_events(kept, name)
+        if event.event in _TELLING and event.dialect not in {"generic", "answers"}
+    ][:200]
+
+
+def _commands(text: str) -> list[str]:
+    joined = re.sub(r"[ \t]*[\\^`][ \t]*\n[ \t]*", " ", text)
+    found_commands: list[str] = []
+    for match in _COMMAND.finditer(joined):
+        command = match[1].strip().rstrip("`'\")")
+        words = split_command(command)
+        if len(words) > 1 and detect_backend(words) is not None:
+            found_commands.append(command[:20_000])
+    return found_commands[:20]
+
+
+def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
+    evidence: list[Evidence] = []
+    for command in _commands(text):
+        configuration = parse_command(split_command(command), source="report")
+        if configuration.settings:
+            evidence.append(found(configuration, source="report", origin=f"{name}, command"))
+    variables = {match[1]: match[2][:400] for match in list(_VARIABLE.finditer(text))[:200]}
+    if variables:
+        backend = "ollama" if any(key.startswith("OLLAMA_") for key in variables) else None
+        configuration = parse_command([], variables, backend, source="report")
+        if configuration.settings:
+            evidence.append(found(configuration, source="report", origin=f"{name}, environment"))
+    if re.search(r"^\s*PARAMETER\s+\w+\s+\S", text, re.MULTILINE):
+        modelfile = "\n".join(line for line in text.split("\n") if re.match(r"\s*(?:PARAMETER|FROM)\s", line))
+        evidence.append(found(parse_modelfile(modelfile, source="report"), source="report", origin=f"{name}, Modelfile"))
+    settings = _named_settings(f"{prose}\n{code}")
+    if settings:
+        evidence.append(found(Configuration(settings=settings), source="report", origin=f"{name}, settings"))
+    return evidence
+
+
+def _named_settings(text: str) -> dict[str, Setting]:
+    """Read ``name: value`` and ``name = value`` as people list their settings."""
+    settings: dict[str, Setting] = {}
+
+    def put(key: str, value: object, raw: str) -> None:
+        settings.setdefault(key, Setting(value=value, source="report", raw=" ".join(raw.split())[:200]))
+
+    for line in text.split("\n")[:20_000]:
+        if len(line) > 2000 or is_log_line(line):
+            continue
+        for key, pattern in _SETTING.items():
+            match = pattern.search(line)
+            if match is None:
+                continue
+            value, raw = match[1].strip().rstrip(",.;}"), match[0]
+            if key == "kv_type":
+                types = re.findall(r"\b(?:f16|bf16|f32|fp16|q[4568]_[01K]|iq4_nl|q8|q4|q6|fp8\w*|int8|turbo\d\w*|kvarn\d)\b", value, re.IGNORECASE)
+                if types:
+                    put("kv_type_k", types[0].lower(), raw)
+                    put("kv_type_v", types[-1].lower(), raw)
+            elif key == "flash_attention":
+                low = value.lower()
+                if re.match(r"(?:true|on|1|yes|enabled)\b", low):
+                    put(key, "on", raw)
+                elif re.match(r"(?:false|off|0|no|disabled)\b", low):
+                    put(key, "off", raw)
+            elif key == "gpu_memory_utilization":
+                number = re.match(r"0?\.\d+|1\.0", value)
+                if number:
+                    put(key, float(number[0]), raw)
+            elif key == "model_path":
+                if 2 <= len(value) <= 80 and re.search(r"\d", value):
+                    put(key, value, raw)
+            else:
+                number = re.match(r"(\d[\d,_]*(?:\.\d+)?)\s*([kKmM])?\b", value)
+                length = read_length(number[1], number[2]) if number else None
+                if length is not None:
+                    put(key, length, raw)
+    return settings
+
+
+def _backend(text: str, log: list[str]) -> BackendIdentity | None:
+    """Say which server the report is about: its command, the name that it uses most, or its log."""
+    for command in _commands(text):
+        backend = detect_backend(split_command(command))
+        if backend is not None:
+            return BackendIdentity(name=backend, version=_version(text), recognised_by="a command in the report")
+    counts = {name: len(re.findall(pattern, text, re.IGNORECASE)) for name, pattern in _MAKERS.items()}
+    # A wrapper or fork names what is inside it too: the outer name wins.
+    for outer in ("ik_llama.cpp", "beellama.cpp", "llama-cpp-python", "koboldcpp", "text-generation-webui", "ollama", "lm-studio"):
+        if counts.get(outer):
+            counts["llama.cpp"] = 0
+    if counts["llama-cpp-python"]:
+        counts["llama.cpp"] = 0
+    best = max(counts, key=lambda name: counts[name])
+    if counts[best]:
+        return BackendIdentity(name=best, version=_version(text), recognised_by="its name in the report")
+    del log
+    return None
+
+
+def _version(text: str) -> str | None:
+    match = re.search(r"\b(?:version|build|release|ver\.?)\s*[:=]?\s*`?(v?\d+\.\d+(?:\.\d+)*(?:[-\w.]{0,20})?|b\d{3,6})\b|\b(b\d{4,6})\b", text[:200_000], re.IGNORECASE)
+    return (match[1] or match[2]) if match else None
+
+
+def _without_code(prose: str) -> str:
+    """Keep short inline code (names, numbers), drop long pieces (commands)."""
+    return re.sub(r"`([^`\n]{1,200})`", lambda match: match[1] if len(match[1]) <= 40 else " ", prose)
+
+
+# --- what is it ----------------------------------------------------------------------------------------------------------------------------
+
+
+def kind_of(sample: str) -> Kind:
+    """Say what a text is, from its beginning: an exported case, answers, a log, or a person's report."""
+    stripped = sample.lstrip("\ufeff \t\r\n")
+    if stripped.startswith("{") and re.search(r"\"schema_version\"\s*:", stripped[:4000]) and re.search(r"\"(?:case|evidence|verdict|records)\"\s*:", stripped):
+        return "case"
+    if _is_answers(stripped):
+        return "answers"
+    if _FENCE.search(stripped) or re.search(r"^\s{0,3}(?:```|~~~|#{1,4} )", stripped, re.MULTILINE):
+        return "report"
+    rows = [row for row in stripped.split("\n") if row.strip()][:400]
+    if not rows:
+        return "report"
+    log_like = sum(1 for row in rows if is_log_line(clean(row)) or row.lstrip().startswith("{"))
+    if log_like * 2 >= len(rows):
+        return "log"
+    sentences = sum(1 for row in rows if re.search(r"[a-z가-힣]{2,}[.!?。]\s*$", row) or len(re.findall(r"\b(?:the|and|with|is|was|when|my|I)\b", row)) >= 3)
+    known = {event.line for event in tail_events("\n".join(rows)) if event.dialect not in {"generic", "answers"}}
+    return "log" if len(known) * 3 >= len(rows) and sentences * 4 <= len(rows) else "report"
+
+
+def _is_answers(text: str) -> bool:
+    if len(text) > 200_000:
+        return False
+    if not re.search(r"^\s*\"?(?:symptom|when|changed|window_wanted)\"?\s*[:=]", text, re.MULTILINE):
+        return False
+    try:
+        data = json.loads(text) if text.startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict)
+
+
+def read_any(given: str | os.PathLike[str], name: str | None = None) -> tuple[Kind, list[Evidence]]:
+    """Decide what a file (or a text) is and read it: ``log`` and ``report`` give evidence; ``case`` and ``answers`` are for the caller.
+
+    A ``str`` that is no existing path is the text itself; ``-`` is standard input. BadFileError for a file that cannot be read.
+    """
+    is_path = not isinstance(given, str) or given == "-" or _exists(given)
+    if not is_path:
+        text = str(given)
+        kind = kind_of(text[:262_144])
+        if kind == "report":
+            return kind, read_pasted(text, name or "report")
+        return kind, _as_evidence(tail_events(text, name or "log"), name or "log") if kind == "log" else []
+    source = open_source(given, name)
+    pieces: list[bytes] = []
+    size = 0
+    for block in source.blocks():
+        pieces.append(block)
+        size += len(block)
+        if size > MAX_REPORT:
+            break
+    source.close()
+    data = b"".join(pieces)
+    text = data.decode("utf-8", "replace")
+    kind = kind_of(text[:262_144])
+    if kind in {"case", "answers"}:
+        return kind, []
+    if kind == "report" and size <= MAX_REPORT:
+        return kind, read_pasted(text, source.name)
+    if str(given) == "-":
+        if size > MAX_REPORT:
+            raise BadFileError("a log of that size cannot be read from standard input here; give its file name")
+        return "log", _as_evidence(tail_events(text, source.name), source.name)
+    events, summary = collect_log(given, name)
+    return "log", [*_as_evidence(events, source.name), found(summary, source="log", origin=source.name)]
+
+
+def _as_evidence(events: list[LogEvent], name: str) -> list[Evidence]:
+    folder = Folder(5000)
+    for event in events:
+        folder.add(event)
+    return [_evidence(event, "log", f"{name}, line {event.line}") for event in folder.events()]
+
+
+def _evidence(payload: Payload, source: Source, origin: str) -> Evidence:
+    return found(payload, source=source, origin=origin)
+
+
+def _exists(text: str) -> bool:
+    if len(text) > 4096 or "\n" in text or "\0" in text:
+        return False
+    try:
+        return Path(text).exists()
+    except OSError:
+        return False
