@@ -141,7 +141,7 @@ def patterns(sight: Sight) -> Iterator[Reading]:
         yield reading(PROCESSED_IS_HALF, rule.value == "half-window", source=rule.source)
     elif done is not None:
         candidates = windows or COMMON_DEFAULTS
-        half = any(abs(done.value - (window / 2 + 2)) <= 4 for window in candidates)
+        half = any(abs(done.value - (window / 2 + 2)) <= 1 for window in candidates)
         # A prompt that fits may have any length: half a window is only half a window if more was sent.
         fitted = sent is not None and done.value >= CUT * sent.value
         yield reading(PROCESSED_IS_HALF, half and not fitted, source=done.source, origin=done.origin)

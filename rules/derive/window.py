@@ -222,7 +222,7 @@ def compared(sight: Sight) -> Iterator[Reading]:
         capped = bool(is_trained) and trained is not None and asked.value > trained.value
         if not differs:
             yield reading(WINDOW_DIFFERS_UNEXPLAINED, False, source=by.source)
-        elif slots is not None or trained is not None:
+        elif trained is not None or force.value in COMMON_DEFAULTS:  # what may be the trained window is not unexplained
             yield reading(WINDOW_DIFFERS_UNEXPLAINED, not (capped or bool(is_divided)), source=by.source)
     is_set = sight.known(WINDOW_SET)
     if force is not None:
@@ -235,11 +235,12 @@ def compared(sight: Sight) -> Iterator[Reading]:
 
 
 @derivation(
-    needs=(CLIENT_WINDOW, WINDOW_IN_FORCE, OUTPUT_TOKENS), gives=(CLIENT_OVER_SERVER, OUTPUT_OF_WINDOW, ROOM_FOR_INPUT_SMALL)
+    needs=(CLIENT_WINDOW, WINDOW_ASKED, WINDOW_IN_FORCE, OUTPUT_TOKENS),
+    gives=(CLIENT_OVER_SERVER, OUTPUT_OF_WINDOW, ROOM_FOR_INPUT_SMALL),
 )
 def client(sight: Sight) -> Iterator[Reading]:
     """Compare what the client reckons with, and what it reserves, with the window in force."""
-    force = sight.known(WINDOW_IN_FORCE)
+    force = sight.known(WINDOW_IN_FORCE) or sight.known(WINDOW_ASKED)
     believed, output = sight.known(CLIENT_WINDOW), sight.known(OUTPUT_TOKENS)
     if force is None or not force.value:
         return

@@ -68,7 +68,10 @@ RULE = Rule(
         Clue(
             words("The length is far below the window, near a sliding window's size."),
             any_of(
-                all_of(FAILURE_TOKENS > 500, FAILURE_TOKENS < 10000),
+                # Not where a window that nobody set would end: 512, 2048, 4096.
+                all_of(FAILURE_TOKENS > 570, FAILURE_TOKENS < 1900),
+                all_of(FAILURE_TOKENS > 2150, FAILURE_TOKENS < 3900),
+                all_of(FAILURE_TOKENS > 4250, FAILURE_TOKENS < 10000),
                 all_of(FAILURE_OF_WINDOW > 0.0, FAILURE_OF_WINDOW < 0.3),
             ),
             if_true=SLIGHT,

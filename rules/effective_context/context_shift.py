@@ -20,7 +20,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, before, not_
+from rules.engine import FAIR, SLIGHT, Clue, Computed, Expect, Rule, Test, all_of, any_of, before, not_
 from rules.facts import (
     BACKEND,
     CONTEXT_SHIFT_ON,
@@ -28,8 +28,10 @@ from rules.facts import (
     FAILURE_ABOUT,
     FAILURE_TOKENS,
     SLIDING_WINDOW,
+    SPEED_COMPLAINT,
     TOLD_CACHE_MORE_BITS,
     TOLD_MODEL_KIND,
+    TOLD_NEW_CHAT,
     TOLD_WHAT_IS_WRONG,
     TOLD_WHEN,
     TOTAL_OF_WINDOW,
@@ -44,8 +46,14 @@ RULE = Rule(
         Clue(
             words("The server threw away old text to go on (context shift), or says so."),
             CONTEXT_SHIFT_SEEN.is_(True),
-            if_true=STRONG,
+            if_true=FAIR,
         ),
+        Clue(
+            words("A new, empty chat goes wrong too: nothing of it was thrown away."),
+            TOLD_NEW_CHAT.is_(False),
+            if_true=-FAIR,
+        ),
+        Clue(words("What is complained of is the speed."), SPEED_COMPLAINT.is_(True), if_true=-FAIR),
         Clue(
             words("It goes wrong when the chat has filled its window, or in the middle of a long answer."),
             any_of(TOLD_WHEN.has("window-full"), TOLD_WHEN.has("long-answer")),

@@ -50,7 +50,7 @@ RULE = Rule(
         Clue(
             words("What does not fit is memory of the card."),
             any_of(FAILURE_KINDS.has("gpu-memory"), FAILURE_KINDS.has("memory-guard"), FAILURE_KINDS.has("one-piece")),
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-STRONG,
         ),
         Clue(

@@ -61,7 +61,7 @@ RULE = Rule(
         Clue(
             words("It happens with long prompts or answers."),
             any_of(TOLD_WHEN.has("long-prompt"), TOLD_WHEN.has("long-answer")),
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-FAIR,
         ),
         Clue(

@@ -20,15 +20,19 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, not_
 from rules.facts import (
     FAILURE_OF_TRAINED,
     REFUSED_BELOW_ASKED,
+    TOLD_OTHER_MODELS,
     TRUNCATED_SEEN,
     WINDOW_ASKED,
     WINDOW_ASKED_OF_TRAINED,
     WINDOW_CAP_REASON,
+    WINDOW_DIFFERS,
     WINDOW_IN_FORCE_IS_TRAINED,
+    WINDOW_IS_DIVIDED,
+    WINDOW_IS_KNOWN_DEFAULT,
     WINDOW_SHARE_OF_ASKED,
     WINDOW_TRAINED,
 )
@@ -42,6 +46,17 @@ RULE = Rule(
             all_of(WINDOW_SHARE_OF_ASKED < 0.95, WINDOW_IN_FORCE_IS_TRAINED.is_(True)),
             if_true=STRONG,
             if_false=-STRONG,
+        ),
+        Clue(
+            words("The window in force is another than the one asked for, and no default and no share by slots."),
+            all_of(WINDOW_DIFFERS.is_(True), WINDOW_IS_KNOWN_DEFAULT.is_(False), not_(WINDOW_IS_DIVIDED.is_(True))),
+            if_true=FAIR,
+            if_false=-FAIR,
+        ),
+        Clue(
+            words("Other models get the window asked for, or are fine, on the same server."),
+            TOLD_OTHER_MODELS.is_("fine"),
+            if_true=FAIR,
         ),
         Clue(
             words("The window asked for is longer than the model was trained for."),

@@ -63,7 +63,7 @@ RULE = Rule(
         Clue(
             words("The window in force is long although nobody asked for it."),
             WINDOW_UNSET_LONG.is_(True),
-            if_true=FAIR,
+            if_true=SLIGHT,
         ),
         Clue(
             words("Layers left the card, or it does not fit."),
@@ -78,7 +78,7 @@ RULE = Rule(
         ),
         Clue(
             words("The server is one that chooses its window by the machine."),
-            BACKEND.one_of("ollama", "lm-studio", "llama.cpp"),
+            BACKEND.one_of("ollama", "lm-studio"),
             if_true=SLIGHT,
         ),
         Clue(words("It works with a smaller window."), SMALLER_WINDOW_WORKS.is_(True), if_true=SLIGHT, if_false=-FAIR),

@@ -21,7 +21,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, before, not_
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
     FAILURE_TOKENS,
     NOT_CUT,
@@ -49,10 +49,11 @@ RULE = Rule(
     cause="silent-truncation-default-ctx",
     prior={"forgetting": SLIGHT, "fixed-length-error": SLIGHT},
     clues=(
+        Clue(words("No window was set."), WINDOW_SET.is_(False), if_true=FAIR),
         Clue(
-            words("No window was set, and the one in force is a common default or not known."),
-            all_of(WINDOW_SET.is_(False), not_(WINDOW_UNSET_LONG.is_(True))),
-            if_true=FAIR,
+            words("The window in force is long although nobody asked for it."),
+            WINDOW_UNSET_LONG.is_(True),
+            if_true=-FAIR,
         ),
         Clue(words("A prompt was cut without an error."), TRUNCATED_SEEN.is_(True), if_true=FAIR, if_false=-STRONG),
         Clue(
@@ -69,7 +70,7 @@ RULE = Rule(
                 all_of(FAILURE_TOKENS > 1900, FAILURE_TOKENS < 2150),
                 all_of(FAILURE_TOKENS > 3900, FAILURE_TOKENS < 4250),
             ),
-            if_true=SLIGHT,
+            if_true=FAIR,
         ),
         Clue(
             words("The same text is right by another way in, such as the server's own page."),
