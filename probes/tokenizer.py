@@ -6,7 +6,6 @@ a name is looked up where transformers keeps its downloads, and fetched only if 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from probes.evidence.errors import BadFileError, InputError, NotOfferedError
 from probes.ladder.text import Counter, weigh
 
 LONGEST_TEMPLATE = 1 << 20
+# It talks on standard error while it is imported, and warns of threads in a process that forks; neither is for the user.
+_HUSH = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
 
 
 @dataclass(slots=True)
@@ -47,13 +48,21 @@ class ModelTokenizer:
     def chat_text(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Give a chat as the template writes it, ready for the answer. NotOfferedError where there is no template or it fails."""
         if not self.has_template:
-            raise NotOfferedError(f"the tokenizer {self.name} has no chat template: chat tokens can only be counted by the server")
+            raise NotOfferedError(
+                f"the tokenizer {self.name} has no chat template: chat tokens can only be counted by the server"
+            )
         if len(str(self.inner.chat_template)) > LONGEST_TEMPLATE:
-            raise NotOfferedError(f"the chat template of {self.name} is longer than 1 MiB: chat tokens can only be counted by the server")
+            raise NotOfferedError(
+                f"the chat template of {self.name} is longer than 1 MiB: chat tokens can only be counted by the server"
+            )
         try:
-            return str(self.inner.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=True))
+            return str(
+                self.inner.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=True)
+            )
         except Exception as e:  # a template is a program of the model's maker and may raise anything
-            raise NotOfferedError(f"the chat template of {self.name} failed ({type(e).__name__}): chat tokens can only be counted by the server") from e
+            raise NotOfferedError(
+                f"the chat template of {self.name} failed ({type(e).__name__}): chat tokens can only be counted by the server"
+            ) from e
 
     def count_chat(self, messages: Sequence[Mapping[str, str]]) -> int:
         """Count a chat's prompt tokens, template included (which writes its own special tokens)."""
@@ -61,7 +70,9 @@ class ModelTokenizer:
 
     def counter(self) -> Counter:
         """Give it as the ladder's counter."""
-        return Counter(count=self.count, tokenize=self.tokenize, detokenize=self.detokenize, name=f"transformers: {self.name}")
+        return Counter(
+            count=self.count, tokenize=self.tokenize, detokenize=self.detokenize, name=f"transformers: {self.name}"
+        )
 
 
 def open_tokenizer(where: str, *, fetch: bool = False) -> ModelTokenizer:
@@ -72,15 +83,18 @@ def open_tokenizer(where: str, *, fetch: bool = False) -> ModelTokenizer:
     """
     path = Path(where).expanduser()
     if path.suffix.lower() == ".gguf":
-        raise BadFileError(f"{path.name} is a model file: give --tokenizer the folder that holds its tokenizer.json, or leave it out")
-    with _quiet():
-        if path.is_file():
-            return _open_file(path)
-        if path.is_dir():
-            return ModelTokenizer(path.name, _from_pretrained(str(path), where, local=True))
-        if os.sep in where and not _is_name(where):
-            raise BadFileError(f"{where} does not exist: give --tokenizer a folder with tokenizer.json, or a model's name")
-        return ModelTokenizer(where, _from_pretrained(where, where, local=not fetch))
+        raise BadFileError(
+            f"{path.name} is a model file: give --tokenizer the folder that holds its tokenizer.json, or leave it out"
+        )
+    for name, value in _HUSH.items():
+        os.environ.setdefault(name, value)
+    if path.is_file():
+        return _open_file(path)
+    if path.is_dir():
+        return ModelTokenizer(path.name, _from_pretrained(str(path), where, local=True))
+    if os.sep in where and not _is_name(where):
+        raise BadFileError(f"{where} does not exist: give --tokenizer a folder with tokenizer.json, or a model's name")
+    return ModelTokenizer(where, _from_pretrained(where, where, local=not fetch))
 
 
 def _is_name(where: str) -> bool:
@@ -89,24 +103,18 @@ def _is_name(where: str) -> bool:
     return len(parts) == 2 and all(p and not p.startswith((".", "~")) for p in parts)
 
 
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """Keep transformers from talking on standard error while it is opened."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    yield
-
-
 def _open_file(path: Path) -> ModelTokenizer:
     if path.stat().st_size > 256 << 20:
         raise BadFileError(f"{path.name} is larger than 256 MiB: that is no tokenizer.json")
     try:
-        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 (heavy, and only when used)
+        import transformers  # noqa: PLC0415 (heavy, and only when used)
 
-        return ModelTokenizer(path.name, PreTrainedTokenizerFast(tokenizer_file=str(path)))
+        make: Any = transformers.PreTrainedTokenizerFast
+        return ModelTokenizer(path.name, make(tokenizer_file=str(path)))
     except Exception as e:  # the reader raises bare exceptions for what is no tokenizer
-        raise BadFileError(f"{path.name} is not a tokenizer.json that can be read ({type(e).__name__}): give the model's own") from e
+        raise BadFileError(
+            f"{path.name} is not a tokenizer.json that can be read ({type(e).__name__}): give the model's own"
+        ) from e
 
 
 def _from_pretrained(source: str, shown: str, *, local: bool) -> Any:
@@ -116,7 +124,9 @@ def _from_pretrained(source: str, shown: str, *, local: bool) -> Any:
         return AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
     except Exception as e:  # many kinds, from a missing file to a bad regular expression
         if Path(source).is_dir():
-            raise BadFileError(f"{shown} holds no tokenizer that can be read ({type(e).__name__}): it needs tokenizer.json") from e
+            raise BadFileError(
+                f"{shown} holds no tokenizer that can be read ({type(e).__name__}): it needs tokenizer.json"
+            ) from e
         raise InputError(
             f"the tokenizer {shown} could not be had ({type(e).__name__}): give --tokenizer a folder with the model's tokenizer.json"
         ) from e
@@ -154,11 +164,15 @@ def calibrate(counts: Sequence[tuple[str, int]]) -> Calibrated:
     """
     points = [(weigh(text), float(count)) for text, count in counts if count > 0]
     if len({w for w, _ in points}) < 2:
-        raise InputError("tokens cannot be counted: the server counted fewer than two different texts; give --tokenizer")
+        raise InputError(
+            "tokens cannot be counted: the server counted fewer than two different texts; give --tokenizer"
+        )
     low, high = min(points), max(points)
     slope = (high[1] - low[1]) / (high[0] - low[0])
     if slope <= 0:
-        raise InputError("tokens cannot be counted: the server's counts do not rise with the text (does it truncate?); give --tokenizer")
+        raise InputError(
+            "tokens cannot be counted: the server's counts do not rise with the text (does it truncate?); give --tokenizer"
+        )
     overhead = max(0.0, low[1] - slope * low[0])
     spread = max(abs(count - (overhead + slope * w)) / count for w, count in points)
     return Calibrated(slope, overhead, spread)
@@ -177,4 +191,6 @@ def pick_counter(
         return own.counter()
     if usage is not None and samples:
         return calibrate([(text, usage(text)) for text in samples]).counter()
-    raise NotOfferedError("tokens cannot be counted: this server has no tokenizer and reports no usage; give --tokenizer")
+    raise NotOfferedError(
+        "tokens cannot be counted: this server has no tokenizer and reports no usage; give --tokenizer"
+    )

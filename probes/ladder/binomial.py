@@ -26,7 +26,10 @@ def at_most(hits: int, tried: int, p: float) -> float:
         return 0.0
     log_p, log_q = math.log(p), math.log1p(-p)
     total = math.lgamma(tried + 1)
-    terms = [total - math.lgamma(k + 1) - math.lgamma(tried - k + 1) + k * log_p + (tried - k) * log_q for k in range(hits + 1)]
+    terms = [
+        total - math.lgamma(k + 1) - math.lgamma(tried - k + 1) + k * log_p + (tried - k) * log_q
+        for k in range(hits + 1)
+    ]
     return min(1.0, math.fsum(math.exp(t) for t in terms))
 
 

@@ -173,7 +173,10 @@ def draw_non_literal(seed: int, count: int) -> tuple[NonLiteral, ...]:
     rng = random.Random(f"non-literal {seed}")
     names = rng.sample(NAMES, min(count, len(NON_LITERAL)))
     rows = rng.sample(NON_LITERAL, len(names))
-    return tuple(NonLiteral(fact.format(name=name), question, end, name) for name, (fact, question, end) in zip(names, rows, strict=True))
+    return tuple(
+        NonLiteral(fact.format(name=name), question, end, name)
+        for name, (fact, question, end) in zip(names, rows, strict=True)
+    )
 
 
 def non_literal_tail(item: NonLiteral, style: Style) -> str:

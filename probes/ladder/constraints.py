@@ -54,8 +54,16 @@ class Task:
 
     def request(self, *, restated: bool = True) -> str:
         """Give the end of the prompt: the rules once more, the code, and the change that is asked for."""
-        rules = "\n".join(f"{n}. {c.text[0].upper()}{c.text[1:]}." for n, c in enumerate(self.constraints, 1)) if restated else ""
-        intro = f"Keep the coding rules of the text above:\n{rules}" if restated else "Keep the three coding rules that stand in the text above."
+        rules = (
+            "\n".join(f"{n}. {c.text[0].upper()}{c.text[1:]}." for n, c in enumerate(self.constraints, 1))
+            if restated
+            else ""
+        )
+        intro = (
+            f"Keep the coding rules of the text above:\n{rules}"
+            if restated
+            else "Keep the three coding rules that stand in the text above."
+        )
         return f"\n\n{intro}\n\n```python\n{self.code}```\n\n{self.change} Answer with the new Python code only, in one code block."
 
 
@@ -73,7 +81,15 @@ _TASKS: tuple[tuple[str, str], ...] = (
         "Write a new function that gives the smallest value, and a default where there is none.",
     ),
 )
-_NAMES = ("sum_known_rows", "pick_tail_item", "scan_ledger", "fold_entries", "trace_minimum", "gather_valid", "reduce_lines")
+_NAMES = (
+    "sum_known_rows",
+    "pick_tail_item",
+    "scan_ledger",
+    "fold_entries",
+    "trace_minimum",
+    "gather_valid",
+    "reduce_lines",
+)
 _FORBIDDEN = ("print", "eval", "sorted", "len", "map", "isinstance", "lambda")
 _DOCSTRINGS = ("Summary:", "Purpose:", "Contract:", "Note:")
 _SIGNATURES = ("items, fallback", "source, strict", "records, limit", "lines, default")
@@ -86,7 +102,11 @@ def draw_task(seed: int) -> Task:
     last = rng.choice(
         (Constraint("docstring", rng.choice(_DOCSTRINGS)), Constraint("signature", rng.choice(_SIGNATURES)))
     )
-    return Task(code, change, (Constraint("name", rng.choice(_NAMES)), Constraint("forbidden-call", rng.choice(_FORBIDDEN)), last))
+    return Task(
+        code,
+        change,
+        (Constraint("name", rng.choice(_NAMES)), Constraint("forbidden-call", rng.choice(_FORBIDDEN)), last),
+    )
 
 
 # --- scoring -------------------------------------------------------------------------------------------------------------------------------
@@ -154,7 +174,11 @@ def _check_name(tree: ast.Module, value: str) -> bool:
 
 
 def _check_docstring(tree: ast.Module, value: str) -> bool:
-    return all((ast.get_docstring(f) or "").lstrip().startswith(value) for f in tree.body if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return all(
+        (ast.get_docstring(f) or "").lstrip().startswith(value)
+        for f in tree.body
+        if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
 
 
 def _check_signature(tree: ast.Module, value: str) -> bool:
@@ -163,7 +187,11 @@ def _check_signature(tree: ast.Module, value: str) -> bool:
 
 
 def _check_constant(tree: ast.Module, value: str) -> bool:
-    targets = [t for n in tree.body for t in (n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else [])]
+    targets = [
+        t
+        for n in tree.body
+        for t in (n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else [])
+    ]
     return any(isinstance(t, ast.Name) and t.id == value for t in targets)
 
 

@@ -21,7 +21,9 @@ class Chain:
 
     def lines(self) -> tuple[str, ...]:
         """Give the facts in order of the chain; plant them in another one."""
-        steps = [f"Box {a} holds a note that says: see box {b}." for a, b in zip(self.names, self.names[1:], strict=False)]
+        steps = [
+            f"Box {a} holds a note that says: see box {b}." for a, b in zip(self.names, self.names[1:], strict=False)
+        ]
         return (*steps, f"Box {self.names[-1]} holds a note that says: {self.value}.")
 
     def tail(self) -> str:

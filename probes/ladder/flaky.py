@@ -95,10 +95,19 @@ def bounds_in_words(passed: int, tried: int) -> Words:
         return words("Nothing was tried.")
     failed = tried - passed
     if failed == 0:
-        high = _percent(upper_bound(0, tried))
-        return words("{passed} of {tried} passed: that leaves a failure rate of up to {high}.", passed=passed, tried=tried, high=high)
+        most = _percent(upper_bound(0, tried))
+        return words(
+            "{passed} of {tried} passed: that leaves a failure rate of up to {high}.",
+            passed=passed,
+            tried=tried,
+            high=most,
+        )
     if passed == 0:
-        return words("0 of {tried} passed: the failure rate is at least {low}.", tried=tried, low=_percent(lower_bound(tried, tried), down=True))
+        return words(
+            "0 of {tried} passed: the failure rate is at least {low}.",
+            tried=tried,
+            low=_percent(lower_bound(tried, tried), down=True),
+        )
     low, high = clopper_pearson(failed, tried)
     return words(
         "{passed} of {tried} passed: the failure rate lies between {low} and {high}.",
@@ -160,7 +169,11 @@ def group_errors(tries: Sequence[Try]) -> tuple[ErrorGroup, ...]:
     for (kind, pattern), members in table.items():
         limits = {round_timeout(m.seconds) for m in members}
         seconds = tuple(m.seconds for m in members)
-        groups.append(ErrorGroup(kind, pattern, len(members), members[0].error[:500], seconds, limits.pop() if len(limits) == 1 else None))
+        groups.append(
+            ErrorGroup(
+                kind, pattern, len(members), members[0].error[:500], seconds, limits.pop() if len(limits) == 1 else None
+            )
+        )
     return tuple(sorted(groups, key=lambda g: (-g.count, g.kind, g.pattern)))
 
 
@@ -174,7 +187,14 @@ def read_tries(tries: Sequence[Try]) -> FlakyReading:
             stages[stage] = _group(members)
     levels = {n: _group([t for t in tries if t.concurrency == n]) for n in sorted({t.concurrency for t in tries})}
     return FlakyReading(
-        passed, tried, _standing(tries), group_errors(tries), stages, levels, sum(bool(t.busy_beside) for t in tries), bounds_in_words(passed, tried)
+        passed,
+        tried,
+        _standing(tries),
+        group_errors(tries),
+        stages,
+        levels,
+        sum(bool(t.busy_beside) for t in tries),
+        bounds_in_words(passed, tried),
     )
 
 
@@ -182,7 +202,9 @@ def _group(members: Sequence[Try]) -> Group:
     return Group(sum(t.passed for t in members), len(members), tuple(t.seconds for t in members))
 
 
-def _standing(tries: Sequence[Try]) -> Literal["steady", "fails-always", "flaky", "first-only", "load-only", "cold-only", "nothing"]:
+def _standing(
+    tries: Sequence[Try],
+) -> Literal["steady", "fails-always", "flaky", "first-only", "load-only", "cold-only", "nothing"]:
     if not tries:
         return "nothing"
     failed = [t for t in tries if not t.passed]

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from probes.evidence.errors import InputError
 from probes.ladder.canaries import DEPTHS, Canary, NonLiteral, draw, draw_non_literal
@@ -23,6 +24,8 @@ SAMPLE = 6000
 DRIFT = 0.01
 """How far the places of facts may slip before the text is written again."""
 MOST_TURNS = 4
+LEAST_SCALE = 1 / 16
+"""A tokenizer that counts this far from a rough guess does not count tokens."""
 NEAR = 0.03
 """A wanted rung this close below the target makes room for the target itself."""
 
@@ -70,7 +73,9 @@ def parse_ladder(text: str) -> tuple[int, ...] | None:
     if len(rungs) > 64:
         raise InputError("--ladder holds more than 64 lengths: name fewer")
     if rungs[0] < SMALLEST_RUNG:
-        raise InputError(f"--ladder starts at {rungs[0]} tokens: the shortest rung that can hold its canaries is {SMALLEST_RUNG}")
+        raise InputError(
+            f"--ladder starts at {rungs[0]} tokens: the shortest rung that can hold its canaries is {SMALLEST_RUNG}"
+        )
     return tuple(rungs)
 
 
@@ -123,6 +128,13 @@ class _Spot:
     literal: bool = True
 
 
+class _Place(NamedTuple):
+    """Where a fact stands: its first character, and the weight of the text before it."""
+
+    at: int
+    weight: float
+
+
 def build_ladder(
     rungs: Sequence[int],
     counter: Counter,
@@ -146,7 +158,9 @@ def build_ladder(
     lengths = sorted(set(rungs))
     bodies = [r - reserve for r in lengths]
     if not bodies or bodies[0] < SMALLEST_RUNG // 2:
-        raise InputError(f"the shortest rung leaves {bodies[0] if bodies else 0} tokens for its text: use longer rungs or a shorter question")
+        raise InputError(
+            f"the shortest rung leaves {bodies[0] if bodies else 0} tokens for its text: use longer rungs or a shorter question"
+        )
     stream = filler or (lambda: generated(seed))
     before = counter.calls
     spots = _spots(bodies, depths, base_depths, non_literal)
@@ -155,8 +169,13 @@ def build_ladder(
     # A first look at a short piece tells how dense this text is for this tokenizer; then the whole is written a little too long.
     sample, _ = _write(stream(), (), (), min(bodies[-1], SAMPLE), "")
     sample_tokens, _ids = counter.ids(sample)
-    scale = max(sample_tokens, 1) / max(weigh(sample), 1.0)
+    known = 0
+    scale = sample_tokens / max(weigh(sample), 1.0)
     for _turn in range(MOST_TURNS):
+        if not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+            raise InputError(
+                f"the tokenizer counts {known or sample_tokens} tokens where many more or fewer stand: give another one with --tokenizer"
+            )
         margin = bodies[-1] * 1.03 + 40
         text, places = _write(stream(), spots, planted, margin, start, scale)
         known, ids = counter.ids(text)
@@ -170,11 +189,13 @@ def build_ladder(
     out = []
     for rung, body in zip(lengths, bodies, strict=True):
         cut, tokens = cut_to_tokens(text, body, counter, known=known, ids=ids)
-        out.append(_rung_text(rung, text[:cut], tokens, spots, planted, places))
+        out.append(_rung_text(rung, body, text[:cut], tokens, spots, planted, places))
     return Ladder(tuple(out), seed, counter.name, counter.calls - before)
 
 
-def _spots(bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int) -> list[_Spot]:
+def _spots(
+    bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int
+) -> list[_Spot]:
     """Plan where facts stand, from the front of the text to its end."""
     spots: list[_Spot] = []
     for number, body in enumerate(bodies):
@@ -185,19 +206,24 @@ def _spots(bodies: Sequence[int], depths: Sequence[float], base: Sequence[float]
 
 
 def _write(
-    stream: Iterator[Unit], spots: Sequence[_Spot], planted: Sequence[Canary | NonLiteral], want: float, start: str, scale: float = 1.0
-) -> tuple[str, list[int]]:
-    """Write filler with its facts until it weighs ``want`` tokens: the text, and the first character of each fact that stands in it."""
+    stream: Iterator[Unit],
+    spots: Sequence[_Spot],
+    planted: Sequence[Canary | NonLiteral],
+    want: float,
+    start: str,
+    scale: float = 1.0,
+) -> tuple[str, list[_Place]]:
+    """Write filler with its facts until it weighs ``want`` tokens: the text, and where each fact stands that is in it."""
     parts = [start] if start else []
     tokens = weigh(start) * scale
     size = len(start)
-    places: list[int] = []
+    places: list[_Place] = []
     while tokens < want:
         while len(places) < len(spots) and spots[len(places)].tokens <= tokens:
             end = parts[-1][-2:] if parts else "\n"
             lead = "" if end.endswith("\n") else "\n"
             line = f"{lead}{planted[len(places)].line}\n"
-            places.append(size + len(lead))
+            places.append(_Place(size + len(lead), tokens / scale))
             parts.append(line)
             size += len(line)
             tokens += weigh(line) * scale
@@ -209,21 +235,27 @@ def _write(
 
 
 def _rung_text(
-    rung: int, text: str, tokens: int, spots: Sequence[_Spot], planted: Sequence[Canary | NonLiteral], places: Sequence[int]
+    rung: int,
+    body: int,
+    text: str,
+    tokens: int,
+    spots: Sequence[_Spot],
+    planted: Sequence[Canary | NonLiteral],
+    places: Sequence[_Place],
 ) -> RungText:
     """Sort the facts that stand whole in a rung's text into its own and those of others."""
     own: list[Canary] = []
     others: list[Canary] = []
     hidden: list[NonLiteral] = []
-    mine = min((s.rung for s in spots), key=lambda body: abs(body - tokens))
-    for spot, fact, at in zip(spots, planted, places, strict=False):
-        if at + len(fact.line) >= len(text):
+    weight = weigh(text)
+    for spot, fact, place in zip(spots, planted, places, strict=False):
+        if place.at + len(fact.line) >= len(text):
             continue
-        placed = fact.moved(round(at / len(text), 4), at)
+        placed = fact.moved(round(min(1.0, place.weight / weight), 4), place.at)
         if isinstance(placed, NonLiteral):
-            if spot.rung == mine:
+            if spot.rung == body:
                 hidden.append(placed)
-        elif spot.rung == mine:
+        elif spot.rung == body:
             own.append(placed)
         else:
             others.append(placed)

@@ -80,7 +80,11 @@ def hits_question(answer: str, canary: Canary) -> bool:
     if stated:
         return stated == {canary.value}
     found = [w for w in re.findall(r"[a-z]+", text) if w in _VALUES]
-    return bool(found) and set(found) == {canary.value} and not re.search(rf"\bnot\s+(?:the\s+word\s+)?{canary.value}\b", text)
+    return (
+        bool(found)
+        and set(found) == {canary.value}
+        and not re.search(rf"\bnot\s+(?:the\s+word\s+)?{canary.value}\b", text)
+    )
 
 
 def hits_list(answer: str, canaries: Sequence[Canary]) -> tuple[bool, ...]:
@@ -93,10 +97,17 @@ def hits_list(answer: str, canaries: Sequence[Canary]) -> tuple[bool, ...]:
         return (hits_question(answer, canaries[0]),)
     text = normalised(without_reasoning(answer))
     if not any(re.search(_key_pattern(c.key), text) for c in canaries):
-        lines = [re.sub(r"^\s*(?:\d{1,3}[.)]|[-\u2022])\s*", "", line).strip(" .,;") for line in text.splitlines() if line.strip()]
+        lines = [
+            re.sub(r"^\s*(?:\d{1,3}[.)]|[-\u2022])\s*", "", line).strip(" .,;")
+            for line in text.splitlines()
+            if line.strip()
+        ]
         if len(lines) == 1:
             lines = [part.strip(" .;") for part in lines[0].split(",")]
-        return tuple(len(lines) == len(canaries) and line == c.value for line, c in zip(lines + [""] * len(canaries), canaries, strict=False))
+        return tuple(
+            len(lines) == len(canaries) and line == c.value
+            for line, c in zip(lines + [""] * len(canaries), canaries, strict=False)
+        )
     return tuple(set(_stated(text, c.key)) == {c.value} for c in canaries)
 
 
@@ -140,8 +151,12 @@ def by_depth(scores: Sequence[CanaryScore], bins: int = 10) -> tuple[tuple[float
     table: dict[int, list[bool]] = {}
     for one in scores:
         for place in one.by_depth:
-            table.setdefault(min(bins - 1, int(place.depth * bins + 0.5) if bins == 10 else int(place.depth * bins)), []).append(place.hit)
-    return tuple(((n / bins if bins == 10 else (n + 0.5) / bins), sum(hits), len(hits)) for n, hits in sorted(table.items()))
+            table.setdefault(
+                min(bins - 1, int(place.depth * bins + 0.5) if bins == 10 else int(place.depth * bins)), []
+            ).append(place.hit)
+    return tuple(
+        ((n / bins if bins == 10 else (n + 0.5) / bins), sum(hits), len(hits)) for n, hits in sorted(table.items())
+    )
 
 
 # --- judging recall ------------------------------------------------------------------------------------------------------------------------
@@ -196,18 +211,29 @@ def judge_recall(hit: int, asked: int, base_hit: int, base_asked: int, criteria:
     needed = needed_share(base_hit, base_asked, criteria)
     values = {"hit": hit, "asked": asked, "base_hit": base_hit, "base_asked": base_asked, "needed": f"{needed:.0%}"}
     if not able(base_hit, base_asked):
-        why = words("The model recalled {base_hit} of {base_asked} facts of a short text: it cannot do this test.", **values)
+        why = words(
+            "The model recalled {base_hit} of {base_asked} facts of a short text: it cannot do this test.", **values
+        )
         return RecallVerdict("unable", share, needed, 1.0, why)
     chance = at_most(hit, asked, needed)
     if share >= needed - 1e-9:
-        return RecallVerdict("holds", share, needed, chance, words("{hit} of {asked} facts were recalled; {needed} are needed.", **values))
+        return RecallVerdict(
+            "holds",
+            share,
+            needed,
+            chance,
+            words("{hit} of {asked} facts were recalled; {needed} are needed.", **values),
+        )
     if chance <= NOISE:
         why = words(
             "Only {hit} of {asked} facts were recalled; {needed} are needed (base: {base_hit} of {base_asked}), and chance rarely gives so few.",
             **values,
         )
         return RecallVerdict("falls", share, needed, chance, why)
-    why = words("{hit} of {asked} facts were recalled, {needed} are needed: too few were asked to tell that from chance.", **values)
+    why = words(
+        "{hit} of {asked} facts were recalled, {needed} are needed: too few were asked to tell that from chance.",
+        **values,
+    )
     return RecallVerdict("unsure", share, needed, chance, why)
 
 

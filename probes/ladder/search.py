@@ -252,7 +252,9 @@ def _climbing(state: _State) -> list[int]:
         rungs = [*_doubling(rungs[:-1]), rungs[-1]]
     if plan.predicted is not None and rungs[0] < plan.predicted < plan.top:
         step = plan.resolution or RESOLUTION
-        rungs += [r for r in (_grain(plan.predicted - step / 2), _grain(plan.predicted + step / 2)) if rungs[0] < r < plan.top]
+        rungs += [
+            r for r in (_grain(plan.predicted - step / 2), _grain(plan.predicted + step / 2)) if rungs[0] < r < plan.top
+        ]
     return sorted(set(rungs))
 
 
@@ -312,8 +314,15 @@ def _step(state: _State, length: int, purpose: Purpose, *, cold: bool) -> Step:
     attempt = state.tried(length) + 1
     why = {
         "climb": words("The next length of the ladder: {length} tokens.", length=length),
-        "bisect": words("Between {low} tokens, which pass, and {high}, which do not.", low=state.low or 0, high=state.high),
-        "verify": words("Pass {n} of {of} in a row, cold, at {length} tokens.", n=state.cold_run.get(length, 0) + 1, of=state.plan.repeats, length=length),
+        "bisect": words(
+            "Between {low} tokens, which pass, and {high}, which do not.", low=state.low or 0, high=state.high
+        ),
+        "verify": words(
+            "Pass {n} of {of} in a row, cold, at {length} tokens.",
+            n=state.cold_run.get(length, 0) + 1,
+            of=state.plan.repeats,
+            length=length,
+        ),
         "above": words("Once above the claimed length, cold: {length} tokens.", length=length),
         "more": words("More facts are asked at {length} tokens, to tell forgetting from chance.", length=length),
     }[purpose]
@@ -332,7 +341,9 @@ def _affordable(state: _State, step: Step) -> bool:
         return False
     if plan.budget_s is None or not state.seconds or not state.tokens:
         return True
-    pace = state.seconds / state.tokens  # prefill slows down with depth, so this is a lower bound; the budget is checked again before each step
+    pace = (
+        state.seconds / state.tokens
+    )  # prefill slows down with depth, so this is a lower bound; the budget is checked again before each step
     return state.seconds + (step.expected_tokens + proof) * pace <= plan.budget_s
 
 
@@ -345,18 +356,38 @@ def _found(state: _State, stop: Stop) -> Found:
     if stop == "died" and passes >= plan.repeats and proved:
         stop = "verified"
     if low is None:
-        why = words("No length passed; the shortest that was tried is {length} tokens.", length=min((r.length for r in state.readings), default=0))
+        why = words(
+            "No length passed; the shortest that was tried is {length} tokens.",
+            length=min((r.length for r in state.readings), default=0),
+        )
         stop = stop if stop in ("budget", "died") else "nothing-passes"
     elif stop == "budget":
-        why = words("The budget is used up: {length} tokens passed {n} of {of} times.", length=low, n=passes, of=plan.repeats)
+        why = words(
+            "The budget is used up: {length} tokens passed {n} of {of} times.", length=low, n=passes, of=plan.repeats
+        )
     elif stop == "died":
-        why = words("The server died at {high} tokens; {length} passed {n} of {of} times before.", high=high, length=low, n=passes, of=plan.repeats)
+        why = words(
+            "The server died at {high} tokens; {length} passed {n} of {of} times before.",
+            high=high,
+            length=low,
+            n=passes,
+            of=plan.repeats,
+        )
     elif high is None:
         why = words("{length} tokens passed {n} times in a row; nothing longer was of interest.", length=low, n=passes)
     else:
         why = words("{length} tokens passed {n} times in a row; {high} do not pass.", length=low, n=passes, high=high)
     return Found(
-        low, passes, plan.repeats, high, state.outcome_at(high) if high is not None else None, proved, stop, state.tokens, state.seconds, why
+        low,
+        passes,
+        plan.repeats,
+        high,
+        state.outcome_at(high) if high is not None else None,
+        proved,
+        stop,
+        state.tokens,
+        state.seconds,
+        why,
     )
 
 
@@ -428,7 +459,14 @@ def _walk(plan: SearchPlan, limit: int) -> tuple[int, int]:
         cached = 0 if step.cold or plan.cache == "none" else min(kept, step.length)
         kept = max(kept, step.length)
         readings.append(
-            Reading(step.length, step.length <= limit, step.cold or not cached, "passed" if step.length <= limit else "failed", step.length - cached, cached)
+            Reading(
+                step.length,
+                step.length <= limit,
+                step.cold or not cached,
+                "passed" if step.length <= limit else "failed",
+                step.length - cached,
+                cached,
+            )
         )
     return step.tokens, len(readings)
 
@@ -496,7 +534,9 @@ def judge_rung(
             fast = fast if fast is False else None
         elif (value < limit) if higher else (value > limit):
             fast = False
-            why.append(words("{name}: {value}, required: {limit}.", name=name, value=f"{value:.3g}", limit=f"{limit:.3g}"))
+            why.append(
+                words("{name}: {value}, required: {limit}.", name=name, value=f"{value:.3g}", limit=f"{limit:.3g}")
+            )
     recalls: bool | None = None
     unsure = False
     if result.canaries is not None and result.canaries.asked:
@@ -512,7 +552,13 @@ def judge_rung(
         share = result.constraints.met / result.constraints.asked
         if share < criteria.min_constraints - 1e-9:
             recalls = False
-            why.append(words("{met} of {asked} coding constraints were kept.", met=result.constraints.met, asked=result.constraints.asked))
+            why.append(
+                words(
+                    "{met} of {asked} coding constraints were kept.",
+                    met=result.constraints.met,
+                    asked=result.constraints.asked,
+                )
+            )
     return RungVerdict(True, fast, recalls, tuple(why), unsure)
 
 

@@ -151,7 +151,9 @@ def draw_state(seed: int, turns: int, names: int = 6) -> StatePlan:
     keys = [f"{w}-{rng.randrange(10, 100)}" for w in rng.sample(CODE_WORDS, names)]
     values = rng.sample(VALUES, len(VALUES))
     order = keys + [rng.choice(keys) for _ in range(max(0, turns - names))]
-    return StatePlan(tuple(Change(turn, key, values[(turn - 1) % len(values)]) for turn, key in enumerate(order[:turns], 1)))
+    return StatePlan(
+        tuple(Change(turn, key, values[(turn - 1) % len(values)]) for turn, key in enumerate(order[:turns], 1))
+    )
 
 
 def state_tail(state: dict[str, str]) -> str:

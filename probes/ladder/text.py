@@ -42,7 +42,7 @@ _PEOPLE = listed(
     "the night editor|the harbour clerk|the younger surveyor|a visiting lecturer|the head gardener|our translator|the ferry pilot|the archivist|"
     "the school nurse|a retired judge|the stage manager|the bridge keeper|the deputy mayor|an apprentice baker|the postal inspector|"
     "the station master|a junior accountant|the weather observer|the choir leader|the tax collector|the museum guard|the toll officer|"
-    "a travelling salesman|the parish secretary|the signal engineer|the printer's assistant|the river warden|the county doctor|a hired driver|"
+    "a travelling salesman|the parish secretary|the signal engineer|the printer's assistant|the river warden|the county registrar|a hired driver|"
     "the union delegate|the census taker|a patient bookkeeper"
 )
 _PLACES = listed(
@@ -54,7 +54,7 @@ _PLACES = listed(
 )
 _THINGS = listed(
     "the draft agreement|a bundle of receipts|the spare keys|the revised timetable|three unopened letters|the rainfall tables|a torn map|"
-    "the visitors' book|the second ledger|a list of repairs|the missing page|the annual summary|the seating plan|a broken lantern|"
+    "the visitors' book|the second ledger|a list of repairs|the missing page|the annual summary|the seating plan|a broken lamp|"
     "the insurance papers|the minutes of the meeting|the tide calendar|a faded photograph|the inspection report|the guest register|"
     "the new regulations|a folded newspaper|the delivery note|the building permit|the old inventory|the travel vouchers|a sealed envelope|"
     "the shift rota|the water samples|the sketch of the hall|the loan contract|the lost umbrella"
@@ -101,12 +101,16 @@ _PROSE = (
 
 # --- code ----------------------------------------------------------------------------------------------------------------------------------
 
-_ACTS = listed("load|merge|parse|collect|flush|resolve|update|split|encode|validate|render|schedule|expand|compare|normalise|read|group|trim")
+_ACTS = listed(
+    "load|merge|parse|collect|flush|resolve|update|split|encode|validate|render|schedule|expand|compare|normalise|read|group|trim"
+)
 _NOUNS = listed(
     "invoice|session|packet|region|account|header|window|bucket|schema|worker|ticket|payload|segment|cursor|buffer|profile|record|address|"
     "route|batch|token|report|setting|channel|entry|layout"
 )
-_FIELDS = listed("status|owner|size|offset|created|label|limit|version|weight|parent|score|index|retries|deadline|source|total|state|locale")
+_FIELDS = listed(
+    "status|owner|size|offset|created|label|limit|version|weight|parent|score|index|retries|deadline|source|total|state|locale"
+)
 _TYPES = listed("int|str|float|bytes|bool")
 
 # --- logs, docs ----------------------------------------------------------------------------------------------------------------------------
@@ -216,7 +220,11 @@ class _Writer:
     def _toml(self) -> list[str]:
         fill, rng = self._fill, self.rng
         keys = rng.sample(_FIELDS, rng.randrange(3, 6))
-        return [fill("[{noun}.{act}]\n"), *(fill(f"{k}_{{noun}} = {{m}}\n") for k in keys), fill('path_{noun} = "/srv/{noun}/{act}"\n\n')]
+        return [
+            fill("[{noun}.{act}]\n"),
+            *(fill(f"{k}_{{noun}} = {{m}}\n") for k in keys),
+            fill('path_{noun} = "/srv/{noun}/{act}"\n\n'),
+        ]
 
     def _log(self) -> list[str]:
         rng = self.rng
@@ -299,7 +307,9 @@ def read_own(folder: Path, seed: int = 0) -> OwnText:
         if total >= OWN_TOTAL_BYTES:
             break
     if not units:
-        raise BadFileError(f"{folder} holds no readable text file (UTF-8): give --text a folder with text, source code or logs")
+        raise BadFileError(
+            f"{folder} holds no readable text file (UTF-8): give --text a folder with text, source code or logs"
+        )
     return OwnText(tuple(units), used, len(names) - used)
 
 
@@ -372,7 +382,13 @@ class Counter:
 
 
 def cut_to_tokens(
-    text: str, want: int, counter: Counter, *, known: int | None = None, ids: Sequence[int] | None = None, calls: int = 2
+    text: str,
+    want: int,
+    counter: Counter,
+    *,
+    known: int | None = None,
+    ids: Sequence[int] | None = None,
+    calls: int = 2,
 ) -> tuple[int, int]:
     """Find where ``text`` must be cut to hold ``want`` tokens: (characters, tokens that the cut text really has).
 
