@@ -103,7 +103,7 @@ def failed(sight: Sight) -> Iterator[Reading]:
         yield reading(ALLOC_FAILED, True, evidence)
         if event.component in COMPONENTS and event.component != "other":
             yield reading(ALLOC_COMPONENT, event.component, evidence)
-        if event.limit_bytes and event.size_bytes:
+        if event.limit_bytes and event.size_bytes and event.reason != "memory guard":  # a guard bounds the sum, not one piece
             yield reading(ALLOC_LIMIT_BYTES, event.limit_bytes, evidence)
             yield reading(ALLOC_OVER_LIMIT, event.size_bytes > event.limit_bytes, evidence)
         elif event.reason and any(word in event.reason.lower() for word in ("exceed", "maximum allowed", "too large")):

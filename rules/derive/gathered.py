@@ -71,7 +71,17 @@ def _number(given: dict[str, tuple[Evidence, object]], question: str) -> tuple[E
     return found[0], float(found[1])
 
 
+_LOST = re.compile(r"not ready|timed? ?out|time limit|lost|hang", re.IGNORECASE)
+_NO_CONTEXT = re.compile(r"(?:create|initiali[sz]e)[ _](?:the )?(?:\w+ )?context", re.IGNORECASE)
+
+
 def _kind_of(event: LogEvent) -> str | None:
+    if event.event == "alloc-failed" and event.reason == "memory guard":
+        return "memory-guard"
+    if event.event == "kernel-error" and _LOST.search(event.reason or ""):
+        return "device-lost"
+    if event.event == "load-failed":
+        return "create-context" if _NO_CONTEXT.search(event.text) else None
     if event.event == "alloc-failed":
         if event.limit_bytes and event.size_bytes and event.size_bytes > event.limit_bytes:
             return "one-piece"
@@ -272,9 +282,8 @@ _LIMIT_WORDS = re.compile(r"\b65535\b|\bgrid dim|launch dim|\binvalid configurat
 def over_launch_limit(sight: Sight) -> Iterator[Reading]:
     """A kernel's launch is over its limit by the error's own words, or by a micro-batch that cannot be a launch dimension."""
     for evidence, event in sight.of(LogEvent):
-        if event.event in {"kernel-error", "crash", "generic-error", "generic-warning"} and _LIMIT_WORDS.search(
-            event.text
-        ):
+        failed = event.event in {"kernel-error", "crash", "generic-error", "generic-warning"}
+        if failed and (event.limit == LAUNCH_LIMIT or _LIMIT_WORDS.search(event.text)):
             yield reading(OVER_LAUNCH_LIMIT, True, evidence)
             return
     for evidence, configuration in sight.of(Configuration):
