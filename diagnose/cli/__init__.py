@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "an embedded llama.cpp with a small model, really run: healthy or a symptom"),
 }
 
+QUICK = {"estimate": "estimate_run"}
+"""Commands whose plain command lines are answered without the option library (``quick`` in that module), because it costs more than they do."""
+
 _SYMPTOMS = "immediate-oom, fixed-length-error, slow-long-context, forgetting, flaky"
 
 
@@ -134,6 +137,10 @@ def _dispatch(arguments: list[str]) -> int:
         sys.stderr.write(help_text())
         return 2
     name, rest = arguments[0], arguments[1:]
+    if name in QUICK:
+        code = import_module(f"diagnose.cli.{QUICK[name]}").quick(rest)
+        if isinstance(code, int):
+            return code
     if name in COMMANDS:
         return _call(COMMANDS[name][0], name, rest)
     if name.startswith("-") and sys.stdin.isatty() and sys.stdout.isatty():

@@ -1,0 +1,545 @@
+"""Carry out ``ctxdoctor estimate``: read the options, answer one or many settings, draw or print the answer.
+
+:func:`quick` does it without the option library for plain command lines, because importing that costs ten times what the answer does; what it
+does not understand it leaves to :func:`diagnose.cli.estimate.estimate_command`, which has the same options, with help and error messages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from probes.evidence.errors import BadFileError, InputError
+from probes.evidence.sizes import parse_size, show_size
+from probes.evidence.words import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from diagnose.estimating import Document, Why
+    from probes.model_file.budget import GivenDevice, Model, Options
+
+_MOST_LINE = 1 << 16
+
+VALUES = {
+    "--ctx": "ctx", "-c": "ctx", "--kv": "kv", "--parallel": "parallel", "-np": "parallel", "--batch": "batch", "-b": "batch",
+    "--ubatch": "ubatch", "-ub": "ubatch", "--flash-attn": "flash_attn", "-fa": "flash_attn", "--ram": "ram",
+    "--tensor-split": "tensor_split", "-ts": "tensor_split", "--gpu-layers": "gpu_layers", "-ngl": "gpu_layers",
+    "--n-cpu-moe": "n_cpu_moe", "--draft": "draft", "--mmproj": "mmproj", "--levers": "levers", "--backend": "backend",
+    "--settings": "settings", "--format": "output_format", "--out": "out",
+}  # fmt: skip
+"""Options that take one value → the parameter."""
+REPEATED = {"--gpu": "gpu", "--override-tensor": "override", "-ot": "override", "--margin": "margin"}
+FLAGS = {
+    "--kv-unified": ("kv_unified", True), "--no-kv-unified": ("kv_unified", False), "--swa-full": ("swa_full", True),
+    "--cpu-moe": ("cpu_moe", True), "--no-kv-offload": ("no_kv_offload", True), "--no-mmproj-offload": ("no_mmproj_offload", True),
+    "--quiet": ("quiet", True),
+}  # fmt: skip
+DEFAULTS: dict[str, Any] = {
+    "ctx": None, "kv": None, "parallel": None, "kv_unified": None, "batch": None, "ubatch": None, "swa_full": False, "flash_attn": "auto",
+    "gpu": None, "ram": None, "tensor_split": None, "gpu_layers": None, "override": None, "cpu_moe": False, "n_cpu_moe": 0,
+    "no_kv_offload": False, "draft": None, "mmproj": None, "no_mmproj_offload": False, "margin": None, "levers": None, "backend": None,
+    "settings": None, "output_format": "text", "out": None, "quiet": False,
+}  # fmt: skip
+
+
+def quick(arguments: list[str]) -> int | None:
+    """Answer a plain command line: 0 when done, None if the option library should look at it. InputError as ever."""
+    given = dict(DEFAULTS)
+    models: list[str] = []
+    rest = iter(arguments)
+    for one in rest:
+        name, equals, value = one.partition("=") if one.startswith("--") else (one, "", "")
+        if name == "--lang":
+            if not equals and next(rest, None) is None:
+                return None
+        elif name in VALUES or name in REPEATED:
+            text = value if equals else next(rest, None)
+            if text is None or (not equals and text.startswith("--")):
+                return None
+            if name in VALUES:
+                given[VALUES[name]] = text
+            else:
+                given[REPEATED[name]] = [*(given[REPEATED[name]] or []), text]
+        elif one in FLAGS:
+            given[FLAGS[one][0]] = FLAGS[one][1]
+        elif one in {"--debug", "--no-color"}:
+            continue
+        elif one.startswith("-"):
+            return None
+        else:
+            models.append(one)
+    if len(models) != 1 or not _whole(given):
+        return None
+    carry_out(models[0], given)
+    return 0
+
+
+def _whole(given: dict[str, Any]) -> bool:
+    text = str(given["n_cpu_moe"])
+    if not (text.isascii() and text.isdigit() and int(text) <= 4096):
+        return False
+    given["n_cpu_moe"] = int(text)
+    return True
+
+
+def carry_out(model: str, choices: dict[str, Any]) -> None:
+    """Do it: ``choices`` has the parameters of the command by name."""
+    if choices["output_format"] not in {"text", "json"}:
+        raise InputError(f"estimate can be shown as text or json, not as {choices['output_format'][:40]!r}")
+    as_json = choices["output_format"] == "json"
+    given = {
+        name: choices[name] for name in ("ctx", "parallel", "kv_unified", "batch", "ubatch", "swa_full", "flash_attn")
+    }
+    given.update(_cache_types(choices["kv"]))
+    if os.path.isdir(model):  # noqa: PTH112 - pathlib is slower to import than the header is to read
+        lines: Iterable[str] = _folder(model, given, choices, as_json=as_json)
+    else:
+        lines = _gguf(model, given, choices, as_json=as_json)
+    _write(lines, choices["out"])
+
+
+def _cache_types(kv: str | None) -> dict[str, str | None]:
+    if kv is None:
+        return {}
+    key, slash, value = kv.partition("/")
+    if not key or (slash and not value):
+        raise InputError("a cache type is written like q8_0, or q8_0/q4_0 for keys and values")
+    return {"kv_k": key, "kv_v": value or key}
+
+
+def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
+    from diagnose.estimating import bad_line, document, settings_from  # noqa: PLC0415 - not needed for --help
+    from probes.model_file.budget import LEVERS, Model  # noqa: PLC0415
+
+    model = Model.read(path)
+    devices, host, notes = devices_for(choices["gpu"], choices["ram"], choices["margin"])
+    options, draft = _options(choices, len(devices))
+    order = _order(choices["levers"], LEVERS)
+    if choices["settings"] is None:
+        asked, ignored = settings_from(given)
+        found = document(model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored})
+        yield json_line(found, pretty=True) if as_json else _drawn(found)
+        return
+    for number, line in enumerate(_lines(choices["settings"]), start=1):
+        if not line.strip():
+            continue
+        try:
+            asked, ignored = settings_from({**given, **_object(line)})
+        except InputError as error:
+            sys.stderr.write(f"ctxdoctor: line {number} of the settings: {error}\n")
+            yield json_line(bad_line(model, number, str(error)))
+            continue
+        yield json_line(
+            document(model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored})
+        )
+
+
+def json_line(found: Document, *, pretty: bool = False) -> str:
+    """Give the document as JSON: indented for one, one line each for many."""
+    return json.dumps(found, indent=2) if pretty else json.dumps(found, separators=(",", ":"))
+
+
+def _object(line: str) -> dict[str, Any]:
+    if len(line) > _MOST_LINE:
+        raise InputError("the line is too long for settings")
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InputError('this is no JSON object; write it like {"ctx": 32768, "kv_k": "q8_0"}') from None
+    if not isinstance(value, dict):
+        raise InputError('settings are an object, such as {"ctx": 32768, "kv_k": "q8_0"}')
+    return value
+
+
+def _lines(source: str) -> Iterator[str]:
+    if source == "-":
+        for raw in sys.stdin.buffer:
+            yield raw.decode("utf-8", "replace")
+        return
+    try:
+        with open(source, "rb") as file:  # noqa: PTH123
+            for raw in file:
+                yield raw.decode("utf-8", "replace")
+    except OSError as error:
+        raise BadFileError(f"cannot read the settings {source[:200]!r}: {error.strerror or error}") from None
+
+
+def devices_for(
+    gpu: list[str] | None, ram: str | None, margin: list[str] | None
+) -> tuple[tuple[GivenDevice, ...], GivenDevice, dict[str, Why]]:
+    """Give devices and host to plan for: those described, or this machine's; with notes on what could not be read. InputError."""
+    from probes.model_file.budget import DEFAULT_MARGIN, GivenDevice  # noqa: PLC0415
+
+    margins = [parse_size(one) for one in margin or []]
+
+    def margin_of(index: int) -> int:
+        return margins[min(index, len(margins) - 1)] if margins else DEFAULT_MARGIN
+
+    notes: dict[str, Why] = {}
+    if gpu is not None:
+        described = []
+        for index, text in enumerate(gpu):
+            name, equals, size = text.rpartition("=")
+            described.append(
+                GivenDevice(
+                    f"gpu{index}",
+                    name.strip()[:200] if equals and name.strip() else f"GPU {index}",
+                    parse_size(size),
+                    margin_of(index),
+                )
+            )
+        free = None if ram is None else parse_size(ram)
+        return tuple(described), GivenDevice("host", "host memory", free, margin_of(len(described))), notes
+    devices = _machine_devices(notes, margin_of)
+    free = _free_ram() if ram is None else parse_size(ram)
+    return devices, GivenDevice("host", "host memory", free, margin_of(len(devices))), notes
+
+
+def _machine_devices(notes: dict[str, Why], margin_of: Any) -> tuple[GivenDevice, ...]:
+    from probes.model_file.budget import GivenDevice  # noqa: PLC0415
+
+    if not _may_have_devices():
+        return ()
+    from probes.gpu import read_devices  # noqa: PLC0415 - drivers are asked only where there may be one
+
+    found = []
+    for index, device in enumerate(read_devices(when="estimate").devices):
+        if device.free_bytes is None and device.memory != "unified":
+            notes[f"devices.{device.id}.free_bytes"] = {
+                "why": "not-offered",
+                "note": "the driver does not tell its free memory; give it with --gpu",
+            }
+        found.append(
+            GivenDevice(device.id, device.name, device.free_bytes, margin_of(index), unified=device.memory == "unified")
+        )
+    return tuple(found)
+
+
+def _may_have_devices() -> bool:
+    """Say whether asking the drivers is worth its time: on Linux a device file tells."""
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dri", "/dev/kfd", "/dev/dxg"))  # noqa: PTH110
+
+
+def _free_ram() -> int | None:
+    """Give the host memory that can still be had: the kernel's own estimate, or what a container's limit leaves."""
+    free = _meminfo()
+    if free is None:
+        import psutil  # noqa: PLC0415 - dear, and Linux tells it in a file
+
+        free = int(psutil.virtual_memory().available)
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:  # noqa: PTH123
+            most = file.read().strip()
+        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:  # noqa: PTH123
+            used = int(file.read())
+        return min(free, max(0, int(most) - used)) if most.isdigit() else free
+    except (OSError, ValueError):
+        return free
+
+
+def _meminfo() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            for line in file:
+                name, _, rest = line.partition(":")
+                words_of = rest.split()
+                if name == "MemAvailable" and words_of and words_of[0].isdigit():
+                    return int(words_of[0]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | None]:
+    from probes.model_file.budget import Model, Options  # noqa: PLC0415
+    from probes.model_file.gguf_header import read_header  # noqa: PLC0415
+
+    draft: Model | None = None
+    kind = ""
+    if choices["draft"] is not None:
+        kind = "mtp" if choices["draft"].lower() == "mtp" else "model"
+        if kind == "model":
+            draft = Model.read(choices["draft"])
+    projector = 0
+    if choices["mmproj"] is not None:
+        projector = sum(tensor.size_bytes or 0 for tensor in read_header(choices["mmproj"]).tensors)
+    return (
+        Options(
+            gpu_layers=_layers(choices["gpu_layers"]),
+            tensor_split=_split(choices["tensor_split"], devices),
+            overrides=_overrides(choices, devices),
+            kv_offload=not choices["no_kv_offload"],
+            draft=kind,
+            projector_bytes=projector,
+            projector_on_host=choices["no_mmproj_offload"],
+        ),
+        draft,
+    )
+
+
+def _layers(text: str | None) -> int | None:
+    if text is None or text.lower() in {"all", "auto", "-1"}:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 6:
+        raise InputError("--gpu-layers is a number of layers, or all")
+    return int(text)
+
+
+def _split(text: str | None, devices: int) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    try:
+        shares = tuple(float(part) for part in text.replace("/", ",").split(","))
+    except ValueError:
+        raise InputError("--tensor-split is a list of numbers, such as 3,1") from None
+    if not all(0 <= share < 1e9 for share in shares) or not any(shares):
+        raise InputError("--tensor-split has shares of 0 or more, at least one above 0")
+    if len(shares) > devices:
+        raise InputError(f"--tensor-split has {len(shares)} shares for {devices} devices")
+    return (*shares, *[0.0] * (devices - len(shares)))
+
+
+def _overrides(choices: dict[str, Any], devices: int) -> tuple[tuple[str, int], ...]:
+    found = []
+    for text in choices["override"] or ():
+        pattern, equals, target = text.rpartition("=")
+        if not equals or not pattern or len(pattern) > 500:
+            raise InputError("an override is written like 'ffn_.*_exps=cpu'")
+        found.append((pattern, _target(target.strip().lower(), devices)))
+    if choices["cpu_moe"]:
+        found.append((r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", -1))
+    found += [(rf"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps", -1) for layer in range(choices["n_cpu_moe"])]
+    return tuple(found)
+
+
+def _target(name: str, devices: int) -> int:
+    if name in {"cpu", "host"}:
+        return -1
+    number = name.lstrip("abcdefghijklmnopqrstuvwxyz:")
+    if number.isascii() and number.isdigit() and int(number) < devices:
+        return int(number)
+    raise InputError(f"an override goes to cpu or to one of {devices} devices (gpu0 …), not to {name[:40]!r}")
+
+
+def _order(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    if text is None:
+        return known
+    order = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in order:
+        if name not in known and not name.startswith("kv-"):
+            raise InputError(f"there is no lever {name[:40]!r}; the levers are {', '.join(known)}")
+    return order
+
+
+def _write(lines: Iterable[str], out: str | None) -> None:
+    if out is None:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        return
+    try:
+        with open(out, "w", encoding="utf-8") as file:  # noqa: PTH123
+            for line in lines:
+                file.write(line + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write {out[:200]!r}: {error.strerror or error}") from None
+
+
+def _folder(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
+    from diagnose.estimate_folder import FolderModel, bad_folder_line, folder_document  # noqa: PLC0415
+
+    folder = FolderModel.read(path)
+    devices, host, notes = devices_for(choices["gpu"], choices["ram"], choices["margin"])
+    if choices["settings"] is None:
+        found = folder_document(folder, given, choices["backend"], devices, host, notes)
+        yield json_line(found, pretty=True) if as_json else _drawn(found)
+        return
+    for number, line in enumerate(_lines(choices["settings"]), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield json_line(
+                folder_document(folder, {**given, **_object(line)}, choices["backend"], devices, host, notes)
+            )
+        except InputError as error:
+            sys.stderr.write(f"ctxdoctor: line {number} of the settings: {error}\n")
+            yield json_line(bad_folder_line(folder, number, str(error)))
+
+
+def _drawn(found: Document) -> str:
+    """Draw the document for people."""
+    from io import StringIO  # noqa: PLC0415
+
+    from rich.console import Console  # noqa: PLC0415 - only for people
+
+    wide = sys.stdout.isatty()
+    console = Console(
+        file=StringIO(),
+        force_terminal=wide and "NO_COLOR" not in os.environ,
+        width=None if wide else 118,
+        highlight=False,
+    )
+    with console.capture() as capture:
+        draw(console, found)
+    return capture.get().rstrip("\n")
+
+
+def draw(console: Any, found: Document) -> None:
+    """Draw one estimate on a rich console: model, sum of each device, caches, longest window, levers."""
+    from rich.markup import escape  # noqa: PLC0415
+
+    model = found["model"]
+    name = os.path.basename(model["path"])  # noqa: PTH119
+    trained = model["trained_window"]
+    console.print(
+        words(
+            "{model}: architecture {architecture}, trained to {trained} tokens, weights {weights}",
+            model=escape(name),
+            architecture=escape(model["architecture"] or "?"),
+            trained=f"{trained:,}" if trained else "?",
+            weights=show_size(model["weights_bytes"] or 0),
+        ).__str__()
+    )
+    if found["result"] == "refused":
+        console.print(str(words("llama.cpp refuses these settings: {why}", why=escape(found["refused_because"] or ""))))
+        return
+    if found["result"] == "unknown":
+        for path, why in found["unknown"].items():
+            console.print(str(words("unknown: {path}: {why}", path=escape(path), why=escape(why["note"]))))
+        return
+    console.print(
+        str(
+            words(
+                "window {ctx} tokens ({slot} a slot, {slots} slots), cache {k}/{v}",
+                ctx=f"{found['ctx_in_force'] or 0:,}",
+                slot=f"{found['ctx_per_slot'] or 0:,}",
+                slots=found["settings"]["parallel"],
+                k=escape(found["settings"]["kv_k"]),
+                v=escape(found["settings"]["kv_v"]),
+            )
+        )
+    )
+    _draw_devices(console, found)
+    _draw_parts(console, found)
+    _draw_windows(console, found)
+    for path, why in found["unknown"].items():
+        console.print(
+            str(words("not counted or not known: {path}: {why}", path=escape(path), why=escape(why["note"]))),
+            style="dim",
+        )
+
+
+def _table(*columns: str) -> Any:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=index > 0)
+    return table
+
+
+def _draw_devices(console: Any, found: Document) -> None:
+    from rich.markup import escape  # noqa: PLC0415
+
+    table = _table(
+        str(words("device")), str(words("weights")), str(words("cache")), str(words("state")), str(words("work space")),
+        str(words("other")), str(words("needs")), str(words("margin")), str(words("free")), str(words("fits")),
+    )  # fmt: skip
+    for device in found["devices"]:
+        kind = {"unified": words("unified memory"), "host": None, "dedicated": None}[device["memory"]]
+        name = escape(device["name"]) + (f" ({kind})" if kind else "")
+        verdict = {True: words("yes"), False: words("no"), None: words("unknown")}[device["fits"]]
+        sizes = (
+            device["weights_bytes"], device["kv_bytes"], device["state_bytes"], device["compute_bytes"], device["other_bytes"], device["need_bytes"],
+            device["margin_bytes"],
+        )  # fmt: skip
+        free = show_size(device["free_bytes"]) if device["free_bytes"] is not None else "?"
+        style = "red" if device["fits"] is False else ""
+        table.add_row(name, *[show_size(size) for size in sizes], free, str(verdict), style=style)
+    console.print(table)
+    error = found["basis"]["error"]
+    if error:
+        console.print(
+            str(
+                words(
+                    "Caches and states are exact. Work space is a fitted model, right to about {error}.",
+                    error=show_size(error),
+                )
+            ),
+            style="dim",
+        )
+
+
+def _draw_parts(console: Any, found: Document) -> None:
+    table = _table(str(words("cache")), str(words("cells")), str(words("streams")), str(words("layers")), "K", "V")
+    for part in found["kv"]["parts"]:
+        table.add_row(
+            part["name"],
+            f"{part['cells']:,}",
+            str(part["streams"]),
+            str(len(part["layers"])),
+            show_size(part["k_bytes"]),
+            show_size(part["v_bytes"]),
+        )
+    if found["kv"]["parts"]:
+        console.print(table)
+
+
+def _draw_windows(console: Any, found: Document) -> None:
+    from rich.markup import escape  # noqa: PLC0415
+
+    from diagnose.estimating import LEVER_WORDS  # noqa: PLC0415
+
+    longest = found["longest_window"]
+    if longest["tokens"] is None:
+        return
+    short = [device for device in found["devices"] if device["fits"] is False]
+    if short:
+        first = max(
+            short, key=lambda device: device["need_bytes"] + device["margin_bytes"] - (device["free_bytes"] or 0)
+        )
+        lacking = first["need_bytes"] + first["margin_bytes"] - (first["free_bytes"] or 0)
+        console.print(
+            str(words("Fills first: {device}, by {size}.", device=escape(first["name"]), size=show_size(lacking)))
+        )
+    console.print(
+        str(
+            words(
+                "Longest window that fits: {tokens} tokens; limited by: {limit}",
+                tokens=f"{longest['tokens']:,}",
+                limit=escape(longest["limited_by"] or "?"),
+            )
+        )
+    )
+    if len(found["levers"]) > 1:
+        table = _table(
+            str(words("lever")), str(words("window")), str(words("gain")), str(words("weights")), str(words("context"))
+        )
+        for lever in found["levers"]:
+            name = str(LEVER_WORDS.get(lever["lever"], lever["lever"]))
+            if lever["tensor_split"]:
+                name += f" (--tensor-split {','.join(map(str, lever['tensor_split']))})"
+            gain = f"{lever['gain']:+,}" if lever["lever"] != "baseline" else ""
+            table.add_row(
+                name, f"{lever['tokens']:,}", gain, show_size(lever["weights_bytes"]), show_size(lever["context_bytes"])
+            )
+        console.print(table)
+    rows = [row for row in found["by_cache_type"] if row["tokens"] is not None]
+    if rows:
+        console.print(
+            str(words("By cache type alone: {list}", list=", ".join(f"{row['kv']} {row['tokens']:,}" for row in rows)))
+        )
+    if found["even_split"]:
+        console.print(
+            str(
+                words(
+                    "Evened out at this window: --tensor-split {split}", split=",".join(map(str, found["even_split"]))
+                )
+            )
+        )

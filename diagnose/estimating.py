@@ -1,0 +1,417 @@
+"""Work out the ``estimate`` document as plain data: see :mod:`diagnose.estimate` for its records and the contract for its meaning.
+
+Nothing heavy is imported here: a document for each of a thousand settings must cost milliseconds, not the interpreter's patience.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from probes.evidence.errors import InputError
+from probes.evidence.sizes import parse_length
+from probes.evidence.words import words
+from probes.model_file.budget import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
+from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from probes.model_file.budget import Longest
+
+SCHEMA_VERSION = 1
+Document = dict[str, Any]
+Why = dict[str, str]
+"""``why`` (not-asked, not-run, failed, not-offered) and ``note``."""
+SETTINGS = (
+    "ctx", "kv_k", "kv_v", "parallel", "kv_unified", "batch", "ubatch", "swa_full", "flash_attn", "context_type", "n_rs_seq",
+)  # fmt: skip
+
+
+def _why(why: str, note: str) -> Why:
+    return {"why": why, "note": note}
+
+
+_ALIASES = {
+    "n_ctx": "ctx",
+    "ctx_size": "ctx",
+    "cache_type_k": "kv_k",
+    "cache_type_v": "kv_v",
+    "n_parallel": "parallel",
+    "n_batch": "batch",
+    "n_ubatch": "ubatch",
+    "flash_attention": "flash_attn",
+    "rollback": "n_rs_seq",
+    "kind": "context_type",
+}
+_MOST = {"ctx": 1 << 30, "parallel": 1 << 16, "batch": 1 << 24, "ubatch": 1 << 24, "n_rs_seq": 64}
+_TRUTH = {"true": True, "on": True, "1": True, "yes": True, "false": False, "off": False, "0": False, "no": False}
+
+
+def settings_from(given: Mapping[str, Any]) -> tuple[ContextSettings, dict[str, Why]]:
+    """Read settings by their contract names; what is absent is as llama-server has it. InputError for a value that cannot be read.
+
+    Also gives what was passed over, by path.
+    """
+    values: dict[str, Any] = {}
+    ignored: dict[str, Why] = {}
+    for key, value in given.items():
+        name = _ALIASES.get(key, key)
+        if name not in SETTINGS:
+            ignored[f"settings.{key[:64]}"] = _why("not-offered", "no setting of this name; it was left out")
+        elif value is not None:
+            values[name] = value
+    parallel = _count(values, "parallel", DEFAULT_PARALLEL)
+    unified = _flag(values, "kv_unified", default="parallel" not in values)
+    batch = _count(values, "batch", 2048)
+    ubatch = _count(values, "ubatch", 512)
+    if parallel < 1 or (batch == 0 and ubatch == 0):
+        raise InputError("parallel is at least 1, and batch and ubatch are not both 0")
+    return (
+        ContextSettings(
+            ctx=_count(values, "ctx", 0),
+            kv_k=_kind(values, "kv_k"),
+            kv_v=_kind(values, "kv_v"),
+            parallel=parallel,
+            kv_unified=unified,
+            batch=batch or ubatch,
+            ubatch=ubatch,
+            swa_full=_flag(values, "swa_full", default=False),
+            flash_attn=_flash(values.get("flash_attn", "auto")),
+            kind=_choice(values, "context_type", ("default", "mtp")),
+            rollback=_count(values, "n_rs_seq", 0),
+        ),
+        ignored,
+    )
+
+
+def _count(values: Mapping[str, Any], name: str, default: int) -> int:
+    value = values.get(name, default)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        count = parse_length(value)
+        if count <= _MOST[name]:
+            return count
+    raise InputError(f"{name} must be a number from 0 to {_MOST[name]}")
+
+
+def _flag(values: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = values.get(name, default)
+    if isinstance(value, str):
+        value = _TRUTH.get(value.lower())
+    elif isinstance(value, int) and value in (0, 1):
+        value = bool(value)
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false")
+    return value
+
+
+def _kind(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name, "f16")
+    if not isinstance(value, str) or len(value) > 64:
+        raise InputError(f"{name} must be the name of a cache type, such as f16 or q8_0")
+    return value if value in CACHE_TYPES else value.lower()
+
+
+def _flash(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = str(value).lower() if isinstance(value, str | int) else ""
+    text = {"1": "on", "0": "off", "-1": "auto", "true": "on", "false": "off", "enabled": "on", "disabled": "off"}.get(
+        text, text
+    )
+    if text not in {"auto", "on", "off"}:
+        raise InputError("flash_attn must be on, off or auto")
+    return text
+
+
+def _choice(values: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:
+    value = values.get(name, known[0])
+    if value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}")
+    return str(value)
+
+
+def shown_settings(settings: ContextSettings | None) -> Document:
+    """Give the settings as the document shows them; all null where they could not be read."""
+    if settings is None:
+        return dict.fromkeys(SETTINGS)
+    return {
+        "ctx": settings.ctx,
+        "kv_k": settings.kv_k,
+        "kv_v": settings.kv_v,
+        "parallel": settings.parallel,
+        "kv_unified": settings.kv_unified,
+        "batch": settings.batch,
+        "ubatch": settings.ubatch,
+        "swa_full": settings.swa_full,
+        "flash_attn": settings.flash_attn,
+        "context_type": settings.kind,
+        "n_rs_seq": settings.rollback,
+    }
+
+
+def shown_model(model: Model) -> Document:
+    """Give the model as the document shows it."""
+    architecture = model.header.architecture
+    trained = model.header.keys.get(f"{architecture}.context_length")
+    return {
+        "path": model.header.path,
+        "architecture": None if architecture is None else architecture[:200],
+        "trained_window": trained
+        if isinstance(trained, int) and not isinstance(trained, bool) and trained >= 0
+        else None,
+        "weights_bytes": model.weights_bytes,
+    }
+
+
+def blank(model: Document, settings: ContextSettings | None, result: str, unknown: Mapping[str, Why]) -> Document:
+    """Give a document in which nothing is known yet."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": model,
+        "settings": shown_settings(settings),
+        "result": result,
+        "refused_because": None,
+        "ctx_in_force": None,
+        "ctx_per_slot": None,
+        "kv": {"bytes": None, "parts": [], "range_bytes": None},
+        "state_bytes": None,
+        "compute_bytes": None,
+        "output_bytes": None,
+        "draft_bytes": None,
+        "projector_bytes": None,
+        "devices": [],
+        "longest_window": {"tokens": None, "limited_by": None},
+        "levers": [],
+        "by_cache_type": [],
+        "even_split": None,
+        "basis": {"compute": "model", "error": None},
+        "unknown": dict(unknown),
+    }
+
+
+def document(
+    model: Model,
+    settings: ContextSettings,
+    devices: tuple[GivenDevice, ...],
+    host: GivenDevice,
+    options: Options | None = None,
+    *,
+    draft: Model | None = None,
+    order: tuple[str, ...] = LEVERS,
+    compare: bool = True,
+    notes: Mapping[str, Why] | None = None,
+) -> Document:
+    """Make the document. ``compare`` False leaves out levers, even split and the comparison of cache types."""
+    options = options or Options()
+    unknown = dict(notes or {})
+    if model.shape is None:
+        return _unknown(model, settings, unknown)
+    for name in (settings.kv_k, settings.kv_v):
+        if name not in CACHE_TYPES:
+            said = Refused(f"unsupported cache type: {name}", f"use one of {', '.join(CACHE_TYPES)}")
+            return _refused(model, settings, said, unknown)
+        if CACHE_TYPES[name].fork:
+            unknown[f"settings.{name}"] = _why(
+                "not-offered", f"only {CACHE_TYPES[name].fork} has the cache type {name}"
+            )
+    planner = Planner(model, settings, devices, host, options, draft)
+    if planner.refused is not None:
+        return _refused(model, settings, planner.refused, unknown)
+    budget = planner.at(settings.ctx)
+    _note(model, planner, budget, unknown)
+    longest = planner.longest()
+    compare = compare and longest is not None
+    memory = budget.memory
+    found = blank(shown_model(model), settings, "ok", unknown)
+    found["ctx_in_force"] = memory.ctx
+    found["ctx_per_slot"] = memory.ctx_per_slot
+    found["kv"] = {
+        "bytes": memory.kv_bytes,
+        "parts": [
+            {
+                "name": cache.name,
+                "cells": cache.cells,
+                "streams": cache.streams,
+                "layers": list(cache.layers),
+                "k_bytes": cache.k_bytes,
+                "v_bytes": cache.v_bytes,
+            }
+            for cache in memory.caches
+        ],
+        "range_bytes": None,
+    }
+    found["state_bytes"] = memory.state_bytes
+    found["compute_bytes"] = budget.compute_bytes
+    found["output_bytes"] = memory.output_bytes
+    found["draft_bytes"] = budget.draft_bytes
+    found["projector_bytes"] = budget.projector_bytes
+    found["devices"] = [_device(need, host=need is budget.host) for need in budget.all()]
+    found["longest_window"] = _longest(longest)
+    if compare:
+        found["levers"] = _levers(planner, order)
+        found["by_cache_type"] = _by_cache_type(planner)
+        split = planner.best_split(settings.ctx or model.shape.trained_window or None)
+        found["even_split"] = None if split is None else list(split)
+    found["basis"]["error"] = planner.error_bytes(budget.compute_bytes)
+    return found
+
+
+def _device(need: DeviceNeed, *, host: bool) -> Document:
+    device = need.device
+    return {
+        "id": device.id,
+        "name": device.name,
+        "free_bytes": device.free_bytes,
+        "margin_bytes": device.margin_bytes,
+        "weights_bytes": need.weights,
+        "kv_bytes": need.kv,
+        "state_bytes": need.state,
+        "compute_bytes": need.compute,
+        "other_bytes": need.other,
+        "need_bytes": need.need,
+        "fits": need.fits,
+        "memory": "host" if host else "unified" if device.unified else "dedicated",
+    }
+
+
+def _longest(longest: Longest | None) -> Document:
+    if longest is None:
+        return {"tokens": None, "limited_by": None}
+    return {"tokens": longest.tokens, "limited_by": longest.limited_by}
+
+
+def _levers(planner: Planner, order: tuple[str, ...]) -> list[Document]:
+    return [
+        {
+            "lever": lever.lever,
+            "tokens": lever.tokens,
+            "gain": lever.gain,
+            "weights_bytes": lever.weights_bytes,
+            "context_bytes": lever.context_bytes,
+            "costs_quality": lever.costs_quality,
+            "tensor_split": list(lever.tensor_split) or None,
+        }
+        for lever in planner.levers(order)
+    ]
+
+
+def _by_cache_type(planner: Planner) -> list[Document]:
+    rows: list[Document] = []
+    for kind in CACHE_TYPES.values():
+        if kind.fork:
+            continue
+        settings = replace(planner.settings, kv_k=kind.name, kv_v=kind.name)
+        other = Planner(planner.model, settings, planner.devices, planner.host, planner.options, planner.draft)
+        row: Document = {"kv": kind.name, "tokens": None, "limited_by": None, "refused_because": None}
+        if other.refused is not None:
+            row["refused_because"] = str(other.refused)
+        else:
+            row.update(_longest(other.longest()))
+        rows.append(row)
+    return rows
+
+
+def _refused(model: Model, settings: ContextSettings, refused: Refused, unknown: dict[str, Why]) -> Document:
+    unknown["kv"] = _why("not-offered", "the engine does not start with these settings")
+    found = blank(shown_model(model), settings, "refused", unknown)
+    found["refused_because"] = str(refused)
+    return found
+
+
+def _unknown(model: Model, settings: ContextSettings, unknown: dict[str, Why]) -> Document:
+    """Say that the architecture or a deciding key is not known, which, and the range that can be given."""
+    reason = model.unknown
+    assert reason is not None
+    missing = f"; missing or impossible: {', '.join(reason.missing)}" if reason.missing else ""
+    bounds = plain_range(model, settings)
+    note = f"{reason.why}{missing}"
+    if bounds is not None:
+        note += f"; if every layer keeps plain keys and values the caches take {bounds[1]} bytes, and with any other mechanism less"
+    unknown["kv"] = _why("not-offered", note[:4000])
+    found = blank(shown_model(model), settings, "unknown", unknown)
+    found["kv"]["range_bytes"] = None if bounds is None else list(bounds)
+    return found
+
+
+def bad_line(model: Model, line: int, why: str) -> Document:
+    """Make the document for a line of settings that could not be read."""
+    return blank(shown_model(model), None, "unknown", {"settings": _why("failed", f"line {line}: {why}"[:2000])})
+
+
+def _note(model: Model, planner: Planner, budget: Budget, unknown: dict[str, Why]) -> None:
+    """Say what the numbers leave out."""
+    missing = model.header.missing_bytes()
+    if missing:
+        unknown["model.file"] = _why(
+            "failed",
+            f"{missing} bytes of tensor data are missing at the end of the file: an incomplete download?",
+        )
+    odd = model.weights(drafting=True).unknown_types
+    if odd:
+        unknown["model.weights_bytes"] = _why(
+            "not-offered",
+            f"tensors of type {', '.join(map(str, sorted(odd)))} are not counted: their size is not known here",
+        )
+    if planner.shape.vocabulary == 0:
+        unknown["output_bytes"] = _why("failed", "the header has no vocabulary, so the output buffer is counted as 0")
+    if planner.options.projector_bytes:
+        unknown["projector_bytes"] = _why(
+            "not-offered",
+            "weights only: the projector's own work space depends on the picture and is not counted",
+        )
+    for need in budget.all():
+        if need.device.free_bytes is None:
+            unknown[f"devices.{need.device.id}.fits"] = _why("not-asked", "its free memory is not known")
+
+
+def plain_range(model: Model, settings: ContextSettings) -> tuple[int, int] | None:
+    """Give the range that caches of an unknown architecture can be in: nothing, up to plain attention in every layer.
+
+    None where not even the keys for that are there.
+    """
+    keys = model.header.keys
+    own = f"{model.header.architecture}."
+    found: dict[str, int] = {}
+    for name in ("block_count", "embedding_length", "context_length", "attention.head_count"):
+        value = keys.get(own + name)
+        if isinstance(value, tuple):
+            numbers = [entry for entry in value if isinstance(entry, int)]
+            value = max(numbers, default=0)
+        if not isinstance(value, int) or not 0 < value < 1 << 32:
+            return None
+        found[name] = value
+    kv_heads = keys.get(own + "attention.head_count_kv", found["attention.head_count"])
+    if isinstance(kv_heads, tuple):
+        kv_heads = max((entry for entry in kv_heads if isinstance(entry, int)), default=0)
+    if not isinstance(kv_heads, int) or not 0 < kv_heads < 1 << 32 or found["block_count"] > 4096:
+        return None
+    head = found["embedding_length"] // found["attention.head_count"]
+    widths = []
+    for name in ("attention.key_length", "attention.value_length"):
+        value = keys.get(own + name, head)
+        if not isinstance(value, int) or not 0 <= value < 1 << 24:
+            return None
+        widths.append(value or head)
+    if settings.kv_k not in CACHE_TYPES or settings.kv_v not in CACHE_TYPES:
+        return None
+    asked = settings.ctx or found["context_length"]
+    slots = 1 if settings.kv_unified else settings.parallel
+    cells = -(-asked // (256 * slots)) * 256 * slots
+    per_token = sum(
+        -(-kv_heads * width * CACHE_TYPES[name].size // CACHE_TYPES[name].block)
+        for width, name in zip(widths, (settings.kv_k, settings.kv_v), strict=True)
+    )
+    return 0, cells * found["block_count"] * per_token
+
+
+LEVER_WORDS = {
+    "baseline": words("as asked"),
+    "speculation-off": words("speculation off"),
+    "projector-cpu": words("projector to the CPU"),
+    "micro-batch": words("micro-batch 128"),
+    "split": words("split evened out"),
+    "kv-q8_0": words("8-bit cache (q8_0)"),
+    "kv-q4_0": words("4-bit cache (q4_0)"),
+}
+"""What each lever is called."""
