@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from probes.evidence.errors import InputError
 from probes.evidence.sizes import parse_length
 from probes.evidence.words import words
-from probes.model_file.budget import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
+from probes.model_file.planner import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
 from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from probes.model_file.budget import Longest
+    from probes.model_file.planner import Longest
 
 SCHEMA_VERSION = 1
 Document = dict[str, Any]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from diagnose.estimating import Document, Why
-    from probes.model_file.budget import GivenDevice, Model, Options
+    from probes.model_file.planner import GivenDevice, Model, Options
 
 _MOST_LINE = 1 << 16
 
@@ -112,7 +112,7 @@ def _cache_types(kv: str | None) -> dict[str, str | None]:
 
 def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
     from diagnose.estimating import bad_line, document, settings_from  # noqa: PLC0415 - not needed for --help
-    from probes.model_file.budget import LEVERS, Model  # noqa: PLC0415
+    from probes.model_file.planner import LEVERS, Model  # noqa: PLC0415
 
     model = Model.read(path)
     devices, host, notes = devices_for(choices["gpu"], choices["ram"], choices["margin"])
@@ -171,7 +171,7 @@ def devices_for(
     gpu: list[str] | None, ram: str | None, margin: list[str] | None
 ) -> tuple[tuple[GivenDevice, ...], GivenDevice, dict[str, Why]]:
     """Give devices and host to plan for: those described, or this machine's; with notes on what could not be read. InputError."""
-    from probes.model_file.budget import DEFAULT_MARGIN, GivenDevice  # noqa: PLC0415
+    from probes.model_file.planner import DEFAULT_MARGIN, GivenDevice  # noqa: PLC0415
 
     margins = [parse_size(one) for one in margin or []]
 
@@ -199,7 +199,7 @@ def devices_for(
 
 
 def _machine_devices(notes: dict[str, Why], margin_of: Any) -> tuple[GivenDevice, ...]:
-    from probes.model_file.budget import GivenDevice  # noqa: PLC0415
+    from probes.model_file.planner import GivenDevice  # noqa: PLC0415
 
     if not _may_have_devices():
         return ()
@@ -256,7 +256,7 @@ def _meminfo() -> int | None:
 
 
 def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | None]:
-    from probes.model_file.budget import Model, Options  # noqa: PLC0415
+    from probes.model_file.planner import Model, Options  # noqa: PLC0415
     from probes.model_file.gguf_header import read_header  # noqa: PLC0415
 
     draft: Model | None = None

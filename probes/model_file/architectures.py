@@ -137,7 +137,12 @@ RULES: dict[str, Rule] = {
         "hybrid", recurrent="no-kv-heads-no-ffn", groups=True, rollback=True, needs=(*_SSM, "ssm.group_count")
     ),
     "nemotron_h_moe": Rule(
-        "hybrid", recurrent="no-kv-heads-no-ffn", groups=True, rollback=True, draft=True, needs=(*_SSM, "ssm.group_count")
+        "hybrid",
+        recurrent="no-kv-heads-no-ffn",
+        groups=True,
+        rollback=True,
+        draft=True,
+        needs=(*_SSM, "ssm.group_count"),
     ),
     "qwen3next": Rule("hybrid", recurrent="interval", groups=True, draft=True, needs=(*_SSM, "ssm.group_count")),
     "qwen35": Rule(
@@ -158,7 +163,13 @@ RULES: dict[str, Rule] = {
         recurrent="no-kv-heads",
         mla=True,
         rollback=True,
-        needs=("ssm.conv_kernel", "kda.head_dim", "attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank"),
+        needs=(
+            "ssm.conv_kernel",
+            "kda.head_dim",
+            "attention.key_length_mla",
+            "attention.value_length_mla",
+            "attention.kv_lora_rank",
+        ),
     ),
     "bailingmoe3": Rule(
         "hybrid",
@@ -175,8 +186,13 @@ RULES: dict[str, Rule] = {
         rollback=True,
         draft=True,
         needs=(
-            "ssm.conv_kernel", "kda.head_dim", "attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank",
-            "attention.indexer.kpool", *_INDEXER,
+            "ssm.conv_kernel",
+            "kda.head_dim",
+            "attention.key_length_mla",
+            "attention.value_length_mla",
+            "attention.kv_lora_rank",
+            "attention.indexer.kpool",
+            *_INDEXER,
         ),
     ),
     "qwen4exp": Rule(

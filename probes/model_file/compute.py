@@ -74,4 +74,3 @@ def _attention(shape: Shape, *, flash: bool) -> int:
     if shape.compressed:  # queries are taken into the compressed space and back
         floats += 2 * queries
     return floats if flash else floats + queries // 2
-

@@ -223,7 +223,11 @@ def plan(shape: Shape, settings: ContextSettings) -> Plan | Refused:
         return Plan(shape, (), {})
     if memory == "recurrent":
         states = list(trunk)
-    elif mode == "mtp" and memory in {"attention", "hybrid", "dsa", "dsa-window", "dsv4"} and shape.architecture != "hy_v4":
+    elif (
+        mode == "mtp"
+        and memory in {"attention", "hybrid", "dsa", "dsa-window", "dsv4"}
+        and shape.architecture != "hy_v4"
+    ):
         # A draft runs the prediction layers only, with a plain cache of its own, split by window where the model has one.
         windowed = shape.windowed and memory != "dsa-window"
         build.attention(drafting, windowed=windowed)
@@ -413,7 +417,9 @@ def _deepseek4(build: _Builder) -> None:
     every = range(shape.layers_all)
     csa = [layer for layer in every if shape.ratios[layer] == _CSA]
     hca = [layer for layer in every if shape.ratios[layer] == _HCA]
-    build.add("base", "full", [layer for layer in every if not shape.in_window[layer]], keys_only=True, always_split=True)
+    build.add(
+        "base", "full", [layer for layer in every if not shape.in_window[layer]], keys_only=True, always_split=True
+    )
     build.add("swa", "window", [layer for layer in every if shape.in_window[layer]], keys_only=True, always_split=True)
     build.add("csa", "csa", csa, keys_only=True, always_split=True)
     build.add("hca", "hca", hca, keys_only=True, always_split=True)

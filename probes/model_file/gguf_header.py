@@ -194,7 +194,9 @@ def read_header(path: str | os.PathLike[str]) -> GgufHeader:
         # llama.cpp wants the first part; whoever names another one means the model.
         first = f"{split[0]}-00001-of-{split[2]:05d}.gguf"
         if not os.path.exists(first):  # noqa: PTH110
-            raise BadFileError(f"{_short(name)} is one part of a split model and the first, {_short(first)}, is missing")
+            raise BadFileError(
+                f"{_short(name)} is one part of a split model and the first, {_short(first)}, is missing"
+            )
     header = GgufHeader(first)
     _read_part(header, first, 0)
     count = _whole(header.keys.get("split.count"))
@@ -233,7 +235,9 @@ def _read_other_parts(header: GgufHeader, first: str, count: int) -> None:
         header.parts.append(names[number])
     said = _whole(header.keys.get("split.tensors.count"))
     if said and said != len(header.tensors):
-        raise BadFileError(f"the parts of {_short(first)} hold {len(header.tensors)} tensors together, not {said} as they say")
+        raise BadFileError(
+            f"the parts of {_short(first)} hold {len(header.tensors)} tensors together, not {said} as they say"
+        )
 
 
 def _read_part(header: GgufHeader, path: str, part: int) -> dict[str, Value | Skipped]:
@@ -330,7 +334,9 @@ class _Reader:
 
     def _believe(self, count: int, most: int, smallest: int, what: str) -> None:
         if count > most or count * smallest > self.size - self.position:
-            raise BadFileError(f"{_short(self.path)} says that it has {count} {what}, more than can be in it: damaged or not a model")
+            raise BadFileError(
+                f"{_short(self.path)} says that it has {count} {what}, more than can be in it: damaged or not a model"
+            )
 
     def _text(self, what: str, most: int) -> str:
         length = self.u64(self.data, self.position)[0]
@@ -381,7 +387,9 @@ class _Reader:
             what = "an array of arrays" if kind == _ARRAY else f"an array of the unknown type {kind}"
             raise BadFileError(f"{_short(self.path)}: the key {_short(name)} is {what}")
         if count * size > self.size - self.position:
-            raise BadFileError(f"{_short(self.path)}: {_short(name)} is said to have {count} entries, more than the file can hold")
+            raise BadFileError(
+                f"{_short(self.path)}: {_short(name)} is said to have {count} entries, more than the file can hold"
+            )
         if count > KEEP_NUMBERS:
             self.position += count * size
             return Skipped(kind, count)
@@ -391,7 +399,9 @@ class _Reader:
 
     def _skip_bytes(self, length: int, name: str) -> None:
         if length > self.size - self.position:
-            raise BadFileError(f"{_short(self.path)}: {_short(name)} reaches {length} bytes, beyond the end of the file")
+            raise BadFileError(
+                f"{_short(self.path)}: {_short(name)} reaches {length} bytes, beyond the end of the file"
+            )
         self.position += length
 
     def _skip_strings(self, count: int, name: str) -> None:
@@ -442,7 +452,9 @@ class _Reader:
                 raise BadFileError(f"{_short(self.path)} has a tensor whose name is no text")
             rank = u32(data, self.position)[0]
             if rank > 4:
-                raise BadFileError(f"{_short(self.path)}: the tensor {_short(name)} has {rank} dimensions, 4 is the most")
+                raise BadFileError(
+                    f"{_short(self.path)}: the tensor {_short(name)} has {rank} dimensions, 4 is the most"
+                )
             layout = dims[rank]
             *shape, kind, offset = layout.unpack_from(data, self.position + 4)
             self.position += 4 + layout.size

@@ -126,9 +126,7 @@ def _layer_of(name: str) -> int | None:
     return int(number) if number.isascii() and number.isdigit() and len(number) < 5 else None
 
 
-def fill_in_order(
-    costs: Sequence[int], rooms: Sequence[int]
-) -> list[int] | None:
+def fill_in_order(costs: Sequence[int], rooms: Sequence[int]) -> list[int] | None:
     """Put layers on devices in order, each as full as its room allows: the count on each device, or None if they do not fit.
 
     In a fixed order of devices this succeeds whenever any split does.

@@ -181,7 +181,9 @@ def read_shape(header: GgufHeader) -> Shape:
         missing = tuple(dict.fromkeys(keys.absent))
         raise UnknownShapeError(f"the header lacks {', '.join(missing)}", missing)
     if rule.memory not in {"none", "recurrent"} and any(shape.kv_heads) and not shape.head_k:
-        raise UnknownShapeError("the model has no attention heads in its first layer", (f"{architecture}.attention.head_count",))
+        raise UnknownShapeError(
+            "the model has no attention heads in its first layer", (f"{architecture}.attention.head_count",)
+        )
     return shape
 
 
@@ -288,7 +290,9 @@ def _windows(shape: Shape, keys: _Keys) -> None:
         keys.absent.append(f"{keys.prefix}attention.sliding_window_pattern")
     else:
         period = keys.whole("attention.sliding_window_pattern", window.period)
-        shape.in_window = [layer < shape.layers and _slides(layer, period, window.full_first) for layer in range(shape.layers_all)]
+        shape.in_window = [
+            layer < shape.layers and _slides(layer, period, window.full_first) for layer in range(shape.layers_all)
+        ]
 
 
 def _slides(layer: int, period: int, full_first: bool) -> bool:
@@ -307,7 +311,8 @@ def _states(shape: Shape, keys: _Keys) -> None:
             shape.recurrent = [heads == 0 for heads in shape.kv_heads]
     elif rule.recurrent == "no-kv-heads-no-ffn":
         shape.recurrent = [
-            layer < shape.layers and shape.kv_heads[layer] == 0 and shape.feed_forward[layer] == 0 for layer in range(shape.layers_all)
+            layer < shape.layers and shape.kv_heads[layer] == 0 and shape.feed_forward[layer] == 0
+            for layer in range(shape.layers_all)
         ]
     elif rule.recurrent == "interval":
         listed = keys.per_layer("attention.recurrent_layers", shape.layers_all, None)
@@ -319,7 +324,9 @@ def _states(shape: Shape, keys: _Keys) -> None:
                 raise UnknownShapeError(
                     f"{keys.prefix}full_attention_interval is 0", (f"{keys.prefix}full_attention_interval",)
                 )
-            shape.recurrent = [layer < shape.layers and (layer + 1) % interval != 0 for layer in range(shape.layers_all)]
+            shape.recurrent = [
+                layer < shape.layers and (layer + 1) % interval != 0 for layer in range(shape.layers_all)
+            ]
     if rule.memory not in {"recurrent", "hybrid", "hybrid-indexed"}:
         return
     conv = keys.whole("ssm.conv_kernel", 0)
@@ -362,7 +369,11 @@ def _indexers(shape: Shape, keys: _Keys) -> None:
         listed = keys.listed("attention.indexer.types")
         full = [bool(entry) for entry in (*(listed or []), *[0] * shape.layers)[: shape.layers]]
     else:
-        types = keys.per_layer("attention.indexer.types", shape.layers, None) if shape.architecture != "deepseek32" else None
+        types = (
+            keys.per_layer("attention.indexer.types", shape.layers, None)
+            if shape.architecture != "deepseek32"
+            else None
+        )
         full = default if types is None else [bool(entry) for entry in types]
     shape.indexer_full = [*full, *[False] * shape.draft_layers]
     if shape.architecture == "hy_v4" and keys.whole("attention.indexer.top_k", 0) == 0:
@@ -426,7 +437,8 @@ def _deepseek4(shape: Shape, keys: _Keys, header: GgufHeader) -> None:
     ratios = keys.listed("attention.compress_ratios") or []
     if len(ratios) < shape.layers_all:
         raise UnknownShapeError(
-            f"{len(ratios)} compression ratios for {shape.layers_all} layers", (f"{keys.prefix}attention.compress_ratios",)
+            f"{len(ratios)} compression ratios for {shape.layers_all} layers",
+            (f"{keys.prefix}attention.compress_ratios",),
         )
     shape.ratios = ratios[: shape.layers_all]
     shape.in_window = [True] * shape.layers_all

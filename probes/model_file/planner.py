@@ -202,9 +202,9 @@ class Planner:
         self._running: list[_Running] = []
         split = options.tensor_split or tuple(max(float(d.free_bytes or 0), 1.0) for d in devices)
         self.place = place_layers(self.shape.layers_all, options.gpu_layers, split[: len(devices)] if devices else ())
-        self._weights, self._host_weights = model.weights(drafting=options.draft == "mtp" or settings.kind == "mtp").on_devices(
-            self.place, len(devices), options.overrides
-        )
+        self._weights, self._host_weights = model.weights(
+            drafting=options.draft == "mtp" or settings.kind == "mtp"
+        ).on_devices(self.place, len(devices), options.overrides)
         self._add(model, settings, self.place)
         self._draft_weights = [0] * (len(devices) + 1)
         if options.draft and self.refused is None:
@@ -217,7 +217,8 @@ class Planner:
             return
         if planned.shape.needs_target and not follows:
             self.refused = Refused(
-                f"{planned.shape.architecture} requires ctx_other to be set", "it only drafts for another model: give it with --draft"
+                f"{planned.shape.architecture} requires ctx_other to be set",
+                "it only drafts for another model: give it with --draft",
             )
             return
         running = _Running(planned, settings, place, follows)
@@ -289,11 +290,7 @@ class Planner:
         used = set(running.place)
         inputs = 4 * memory.ubatch * shape.width + 2 * memory.ubatch * max((c.cells for c in memory.caches), default=0)
         pipelined = (
-            count > 1
-            and HOST not in used
-            and len(used) > 1
-            and self.options.kv_offload
-            and not self.options.overrides
+            count > 1 and HOST not in used and len(used) > 1 and self.options.kv_offload and not self.options.overrides
         )
         copies = (_PIPELINE_COPIES - 1) * inputs if pipelined else 0
         result = [work + copies if index in used else 0 for index in range(count)]

@@ -1,0 +1,137 @@
+"""A model folder as Hugging Face lays it out: config.json and the headers of its safetensors files; never tensor data.
+
+Format: https://huggingface.co/docs/safetensors (an 8-byte little-endian length, then so many bytes of JSON).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from probes.evidence.errors import BadFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_HEADER = 100 * 1024**2
+"""The format's own bound for one file's header."""
+MOST_CONFIG = 4 * 1024**2
+MOST_FILES = 4096
+TYPE_SIZES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+
+
+class ModelFolder:
+    """What a folder says: its configuration, and how many bytes of tensors its files hold."""
+
+    __slots__ = ("config", "files", "headers", "path", "size_bytes", "weights_bytes")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.config: dict[str, Any] = {}
+        self.files: list[str] = []
+        self.headers = b""
+        self.size_bytes = 0
+        self.weights_bytes = 0
+
+    @property
+    def text_config(self) -> dict[str, Any]:
+        """Give the part about the language model: models with pictures or sound nest it."""
+        for name in ("text_config", "llm_config", "language_config"):
+            nested = self.config.get(name)
+            if isinstance(nested, dict):
+                return {**self.config, **nested}
+        return self.config
+
+    def hash(self) -> str:
+        """Give the SHA-256 of the configuration and all headers."""
+        import hashlib  # noqa: PLC0415 - not needed for an estimate
+
+        return hashlib.sha256(json.dumps(self.config, sort_keys=True).encode() + self.headers).hexdigest()
+
+
+def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
+    """Read config.json and all safetensors headers of a folder. BadFileError if there are none, or a file is damaged or missing."""
+    folder = ModelFolder(os.fspath(path))
+    folder.config = _json_file(os.path.join(folder.path, "config.json"), MOST_CONFIG)  # noqa: PTH118 - paths stay text here
+    try:
+        names = sorted(name for name in os.listdir(folder.path) if name.endswith(".safetensors"))  # noqa: PTH208
+    except OSError as error:
+        raise BadFileError(f"cannot list {folder.path[:200]}: {error.strerror or error}") from None
+    if len(names) > MOST_FILES:
+        raise BadFileError(
+            f"{folder.path[:200]} holds {len(names)} safetensors files; at most {MOST_FILES} are believed"
+        )
+    index = os.path.join(folder.path, "model.safetensors.index.json")  # noqa: PTH118
+    if os.path.exists(index):  # noqa: PTH110
+        listed = _json_file(index, MOST_HEADER).get("weight_map")
+        wanted = {name for name in listed.values() if isinstance(name, str)} if isinstance(listed, dict) else set()
+        missing = sorted(wanted - set(names))
+        if missing:
+            raise BadFileError(
+                f"{len(missing)} of {len(wanted)} weight files are missing, the first of them {missing[0][:120]}"
+            )
+        if wanted:
+            names = sorted(wanted)
+    if not names:
+        raise BadFileError(f"{folder.path[:200]} has a config.json but no safetensors files; give the model's folder")
+    for name in names:
+        file = os.path.join(folder.path, name)  # noqa: PTH118
+        header = read_file_header(file)
+        folder.files.append(file)
+        folder.size_bytes += os.path.getsize(file)  # noqa: PTH202
+        folder.weights_bytes += sum(size for _name, size in _tensors(header, file))
+    return folder
+
+
+def read_file_header(path: str) -> dict[str, Any]:
+    """Read one safetensors file's header. BadFileError if it is none."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, MOST_HEADER):
+                raise BadFileError(f"{path[-120:]} says that its header has {length} bytes: damaged or incomplete")
+            raw = file.read(length)
+    except OSError as error:
+        raise BadFileError(f"cannot open {path[-120:]}: {error.strerror or error}") from None
+    return _object(raw, path)
+
+
+def _tensors(header: dict[str, Any], path: str) -> Iterator[tuple[str, int]]:
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+        if (
+            not isinstance(offsets, list)
+            or len(offsets) != 2
+            or not all(isinstance(at, int) and not isinstance(at, bool) for at in offsets)
+            or not 0 <= offsets[0] <= offsets[1] < 1 << 62
+        ):
+            raise BadFileError(f"{path[-120:]}: the tensor {name[:80]!r} has no valid place in the file")
+        yield name, offsets[1] - offsets[0]
+
+
+def _json_file(path: str, most: int) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            raw = file.read(most + 1)
+    except OSError as error:
+        raise BadFileError(f"cannot open {path[-120:]}: {error.strerror or error}") from None
+    if len(raw) > most:
+        raise BadFileError(f"{path[-120:]} is larger than any model's configuration")
+    return _object(raw, path)
+
+
+def _object(raw: bytes, path: str) -> dict[str, Any]:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BadFileError(f"{path[-120:]} is not valid JSON: damaged or incomplete") from None
+    if not isinstance(value, dict):
+        raise BadFileError(f"{path[-120:]} does not hold an object")
+    return value
