@@ -77,7 +77,6 @@ RULE = Rule(
             words("A fresh start cures it, at least for a while."),
             TOLD_FRESH_START.one_of("cures", "for-a-while"),
             if_true=SLIGHT,
-            if_false=-SLIGHT,
         ),
         Clue(
             words("With the prompt cache off it does not happen."),

@@ -23,7 +23,6 @@ from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Tes
 from rules.facts import (
     FAILURE_KINDS,
     PREFILL_LONG,
-    SPEED_SHAPE,
     TOLD_BUSY,
     TOLD_DISK,
     TOLD_LINK,
@@ -57,7 +56,6 @@ RULE = Rule(
             if_false=-SLIGHT,
         ),
         Clue(words("It is worse with a smaller micro-batch."), TOLD_SMALLER_BATCH.is_("worse"), if_true=STRONG),
-        Clue(words("It is slow at every length."), SPEED_SHAPE.one_of("always", "slope"), if_true=SLIGHT),
         Clue(words("The disk is quiet."), TOLD_DISK.is_("quiet"), if_true=SLIGHT, if_false=-SLIGHT),
         Clue(
             words("It fails instead of being slow."),

@@ -58,15 +58,10 @@ RULE = Rule(
             TOLD_SMALLER_BATCH.one_of("cures", "later"),
             if_true=FAIR,
         ),
-        Clue(
-            words("Another engine does it on the same machine."),
-            TOLD_OTHER_ENGINE.is_("works"),
-            if_true=FAIR,
-            if_false=-SLIGHT,
-        ),
+        Clue(words("Another engine does it on the same machine."), TOLD_OTHER_ENGINE.is_("works"), if_true=FAIR),
         Clue(words("Other models are fine."), TOLD_OTHER_MODELS.one_of("fine", "smaller-fine"), if_true=SLIGHT),
         Clue(words("It was seen on other machines too."), TOLD_OTHER_MACHINES.is_("many"), if_true=SLIGHT),
-        Clue(words("Little memory was free."), TOLD_ROOM_LEFT.is_("little"), if_true=-FAIR, if_false=SLIGHT),
+        Clue(words("Little memory was free."), TOLD_ROOM_LEFT.is_("little"), if_true=-SLIGHT, if_false=SLIGHT),
         Clue(
             words("It happens with long prompts or answers."),
             any_of(TOLD_WHEN.has("long-prompt"), TOLD_WHEN.has("long-answer")),
@@ -74,10 +69,14 @@ RULE = Rule(
         ),
         Clue(
             words("A watchdog, the bus or the driver reported a fault."),
-            any_of(WATCHDOG_SEEN.is_(True), TOLD_KERNEL_LOG.has("gpu-timeout"), TOLD_KERNEL_LOG.has("bus")),
-            if_true=-STRONG,
+            any_of(
+                WATCHDOG_SEEN.is_(True),
+                TOLD_KERNEL_LOG.has("gpu-timeout"),
+                TOLD_KERNEL_LOG.has("bus"),
+                TOLD_GPU_SEEN.is_("gone"),
+            ),
+            if_true=-FAIR,
         ),
-        Clue(words("The card is gone for the system too."), TOLD_GPU_SEEN.is_("gone"), if_true=-STRONG),
     ),
     tests=(
         Test(

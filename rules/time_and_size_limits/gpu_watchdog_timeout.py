@@ -77,7 +77,7 @@ RULE = Rule(
             if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
-        Clue(words("The card is gone for the system too."), TOLD_GPU_SEEN.is_("gone"), if_true=-STRONG),
+        Clue(words("The card is gone for the system too."), TOLD_GPU_SEEN.is_("gone"), if_true=-SLIGHT),
         Clue(words("The driver reported a hardware error."), HARDWARE_SEEN.is_(True), if_true=-FAIR),
     ),
     tests=(
