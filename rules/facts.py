@@ -214,6 +214,7 @@ ALLOC_ROOM = _yes("alloc.room_was_there", words("More memory was free on the dev
 KV_STREAMS = Fact("memory.kv_streams", int, words("Separate caches, one a slot"), unit="caches", low=0, high=100_000)
 KV_WHOLE_PER_SLOT = _yes("memory.kv_whole_per_slot", words("Every slot has a cache of the whole window of its own"))
 SWA_CACHE_FULL = _yes("memory.swa_cache_full", words("Sliding-window layers keep a cache of full length"))
+MEMORY_FALLS_BACK = _yes("memory.falls_back", words("Memory falls back at once after the failure"))
 WORKING_SET_PASSED = _yes(
     "memory.working_set_passed", words("The share of unified memory that the GPU may hold was passed")
 )

@@ -28,6 +28,7 @@ from rules.facts import (
     TOLD_CHANGED,
     TOLD_FRESH_START,
     TOLD_MEMORY_GROWS,
+    TOLD_OTHERS_ON_GPU,
     TOLD_RANDOM_RELOAD,
     TOLD_WHEN,
     UBATCH,
@@ -50,10 +51,15 @@ RULE = Rule(
             if_false=-STRONG,
         ),
         Clue(
-            words("It comes after other loads or after hours of use."),
-            any_of(TOLD_WHEN.has("over-time"), TOLD_WHEN.has("after-restart"), TOLD_CHANGED.has("model")),
+            words("It comes after hours of use, or after other models were loaded and unloaded."),
+            any_of(TOLD_WHEN.has("over-time"), TOLD_CHANGED.has("model")),
             if_true=FAIR,
             if_false=-SLIGHT,
+        ),
+        Clue(
+            words("An earlier run has not ended, or has just been stopped: the memory may still be held."),
+            TOLD_OTHERS_ON_GPU.has("earlier-run"),
+            if_true=-FAIR,
         ),
         Clue(
             words("It changes from one load to the next, with nothing changed."),

@@ -25,9 +25,9 @@ from rules.facts import (
     GPU_API,
     GPU_VENDOR,
     IS_MEMORY_FAILURE,
+    MEMORY_FALLS_BACK,
     OS,
     RAM_BYTES,
-    TOLD_MEMORY_AFTER,
     TOLD_WHEN,
     WEIGHTS_OF_RAM,
     WORKING_SET_PASSED,
@@ -60,7 +60,7 @@ RULE = Rule(
             ALLOC_OVER_LIMIT.is_(True),
             if_true=-STRONG,
         ),
-        Clue(words("Memory falls back at once after the failure."), TOLD_MEMORY_AFTER.is_("falls"), if_true=-FAIR),
+        Clue(words("Memory falls back at once after the failure."), MEMORY_FALLS_BACK.is_(True), if_true=-FAIR),
         Clue(
             words("It fails at the first request, although it loaded."), TOLD_WHEN.has("first-request"), if_true=SLIGHT
         ),

@@ -28,13 +28,13 @@ from rules.facts import (
     FAILURE_ABOUT,
     FAILURE_STAGE,
     FAILURE_TOKENS,
+    MEMORY_FALLS_BACK,
     MEMORY_SHARE_SET,
     POOL_FULL_SEEN,
     PROJECTOR,
     SMALLER_BATCH_WORKS,
     TOGETHER_FAILS,
     TOLD_ESTIMATE,
-    TOLD_MEMORY_AFTER,
     TOLD_WHEN,
     UBATCH,
 )
@@ -46,7 +46,7 @@ RULE = Rule(
         Clue(words("It failed while a prompt was read."), FAILURE_STAGE.is_("reading"), if_true=FAIR, if_false=-FAIR),
         Clue(
             words("Memory falls back at once after the failure."),
-            TOLD_MEMORY_AFTER.is_("falls"),
+            MEMORY_FALLS_BACK.is_(True),
             if_true=STRONG,
             if_false=-FAIR,
         ),

@@ -15,5 +15,5 @@ def all_derivations() -> Derivations:
     found: list[Derivation] = []
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found.extend(one for one in gather(module) if one.name.partition(".")[0] == info.name)
-    return Derivations(found)
+        found.extend(gather(module))
+    return Derivations(set(found))

@@ -9,6 +9,7 @@ from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
 from probes.evidence.records import Evidence, Source
 from probes.evidence.request import Launch
 from probes.evidence.subject import ModelFile
+from rules.derive.failure import over_one_piece
 from rules.derive.numbers import GIB, near, ratio
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.engine.fact import Known
@@ -43,6 +44,7 @@ from rules.facts import (
     KV_STREAMS,
     KV_WHOLE_PER_SLOT,
     LOADED_OF_DEVICE,
+    MEMORY_FALLS_BACK,
     MEMORY_LIMIT_BYTES,
     MODEL_BYTES,
     OUTPUT_BYTES,
@@ -50,18 +52,12 @@ from rules.facts import (
     PROJECTOR_BYTES,
     RAM_BYTES,
     SWA_CACHE_FULL,
-    TOLD_CACHE_GIB,
     TOLD_ERROR_KIND,
-    TOLD_ESTIMATE,
     TOLD_FAILED_WHILE,
     TOLD_GPU_GIB,
     TOLD_GPU_MAKER,
     TOLD_LOADED_GIB,
     TOLD_RAM_GIB,
-    TOLD_REFUSED_GIB,
-    TOLD_ROOM_LEFT,
-    TOLD_SEVERAL_GPUS,
-    TOLD_WEIGHTS_GIB,
     WEIGHTS_BYTES,
     WEIGHTS_OF_RAM,
     WEIGHTS_SHARE,
@@ -81,7 +77,6 @@ def _is_gpu(device: str) -> bool:
 
 @derivation(
     reads=(LogEvent,),
-    needs=(TOLD_ERROR_KIND, TOLD_FAILED_WHILE, TOLD_REFUSED_GIB, TOLD_ROOM_LEFT),
     gives=(
         ALLOC_FAILED,
         ALLOC_COMPONENT,
@@ -97,26 +92,31 @@ def _is_gpu(device: str) -> bool:
 )
 def failed(sight: Sight) -> Iterator[Reading]:
     """Give the allocation that failed: the largest that the log names, and the component that any of its lines tells."""
-    yield from _told_failure(sight)
     events = [(evidence, event) for evidence, event in sight.of(LogEvent) if event.event == "alloc-failed"]
     for evidence, event in events:
         yield reading(ALLOC_FAILED, True, evidence)
         if event.component in COMPONENTS and event.component != "other":
             yield reading(ALLOC_COMPONENT, event.component, evidence)
-        if event.limit_bytes and event.size_bytes and event.reason != "memory guard":  # a guard bounds the sum, not one piece
+        if (
+            event.limit_bytes and event.size_bytes and event.reason != "memory guard"
+        ):  # a guard bounds the sum, not one piece
             yield reading(ALLOC_LIMIT_BYTES, event.limit_bytes, evidence)
             yield reading(ALLOC_OVER_LIMIT, event.size_bytes > event.limit_bytes, evidence)
         elif event.reason and any(word in event.reason.lower() for word in ("exceed", "maximum allowed", "too large")):
             yield reading(ALLOC_OVER_LIMIT, True, evidence)
     for evidence, event in sight.of(LogEvent):
-        passed = event.event in {"memory-use", "spill", "alloc-failed", "generic-warning", "buffer"} and "max working set" in event.text.lower()
-        if passed or (event.event == "memory-use" and event.size_bytes and event.limit_bytes and event.size_bytes > event.limit_bytes):
+        over = event.size_bytes is None or event.limit_bytes is None or event.size_bytes > event.limit_bytes
+        if event.event == "memory-use" and event.key == "metal-working-set" and over:
             yield reading(WORKING_SET_PASSED, True, evidence)
     sized = [(event.size_bytes, evidence, event) for evidence, event in events if event.size_bytes]
     if sized:
         size, evidence, event = max(sized, key=lambda s: s[0])
         yield reading(ALLOC_BYTES, size, evidence)
-        free = event.free_bytes if event.free_bytes is not None else next((e.free_bytes for _, e in events if e.free_bytes is not None), None)
+        free = (
+            event.free_bytes
+            if event.free_bytes is not None
+            else next((e.free_bytes for _, e in events if e.free_bytes is not None), None)
+        )
         yield reading(ALLOC_FREE_BYTES, free, evidence)
         if free is not None:
             yield reading(ALLOC_ROOM, free > 1.02 * size, evidence)
@@ -127,39 +127,59 @@ def failed(sight: Sight) -> Iterator[Reading]:
         if api == "host-pinned" or event.component == "pinned" or (event.device or "").upper().endswith("_HOST"):
             yield reading(ALLOC_PLACE, "pinned", evidence)
         elif api or event.device:
-            yield reading(ALLOC_PLACE, "cpu" if api == "cpu" or (event.device or "").upper().startswith("CPU") else "gpu", evidence)
+            yield reading(
+                ALLOC_PLACE,
+                "cpu" if api == "cpu" or (event.device or "").upper().startswith("CPU") else "gpu",
+                evidence,
+            )
 
 
-def _told_failure(sight: Sight) -> Iterator[Reading]:
-    about = sight.known(TOLD_ERROR_KIND)
-    stage = sight.known(TOLD_FAILED_WHILE)
-    if about is not None and about.value in _MEMORY:
-        yield reading(ALLOC_FAILED, True, source=about.source, origin=about.origin)
+@derivation(needs=(TOLD_FAILED_WHILE, TOLD_ERROR_KIND), gives=(ALLOC_COMPONENT,))
+def told_component(sight: Sight) -> Iterator[Reading]:
+    """Take the stage that was told for the component, where the failure is about memory or does not say."""
+    stage, about = sight.known(TOLD_FAILED_WHILE), sight.known(TOLD_ERROR_KIND)
     if stage is not None and (about is None or about.value in _MEMORY or about.value == "internal"):
         component = {"weights": "weights", "cache": "kv", "buffers": "compute", "picture": "projector"}.get(stage.value)
         yield reading(ALLOC_COMPONENT, component, source=stage.source, origin=stage.origin)
-    if about is not None and about.value == "one-piece":
-        yield reading(ALLOC_OVER_LIMIT, True, source=about.source, origin=about.origin)
-    refused = sight.known(TOLD_REFUSED_GIB)
-    if refused is not None and refused.value:
-        yield reading(ALLOC_BYTES, int(refused.value * GIB), source=refused.source, origin=refused.origin)
-    room = sight.known(TOLD_ROOM_LEFT)
-    if room is not None:
-        yield reading(ALLOC_ROOM, room.value != "little", source=room.source, origin=room.origin)
+
+
+@derivation(needs=(TOLD_RAM_GIB, TOLD_GPU_MAKER, TOLD_GPU_GIB), gives=(MEMORY_LIMIT_BYTES,))
+def told_limit(sight: Sight) -> Iterator[Reading]:
+    """Take system memory for the limit where the accelerator shares it or there is none."""
+    ram, maker = sight.known(TOLD_RAM_GIB), sight.known(TOLD_GPU_MAKER)
+    if (
+        ram is not None
+        and ram.value
+        and maker is not None
+        and maker.value in {"apple", "none"}
+        and sight.known(TOLD_GPU_GIB) is None
+    ):
+        share = 0.7 if maker.value == "apple" else 1.0
+        yield reading(MEMORY_LIMIT_BYTES, int(ram.value * GIB * share), source=ram.source, origin=ram.origin)
+
+
+@derivation(needs=(TOLD_LOADED_GIB, DEVICE_TOTAL_BYTES), gives=(LOADED_OF_DEVICE,))
+def told_loaded(sight: Sight) -> Iterator[Reading]:
+    """Compare what the loaded model takes, as it was told, with the devices."""
+    loaded, total = sight.known(TOLD_LOADED_GIB), sight.known(DEVICE_TOTAL_BYTES)
+    if loaded is not None and total is not None:
+        yield reading(LOADED_OF_DEVICE, ratio(loaded.value * GIB, total.value), source=loaded.source)
 
 
 @derivation(
     reads=(LogEvent, MemoryBudget, ModelFile),
-    needs=(TOLD_WEIGHTS_GIB, TOLD_CACHE_GIB),
     gives=(WEIGHTS_BYTES, KV_BYTES, COMPUTE_BYTES, OUTPUT_BYTES, DRAFT_BYTES, PROJECTOR_BYTES),
 )
 def placed(sight: Sight) -> Iterator[Reading]:
     """Add up what was placed, by component; of compute buffers the largest."""
-    facts = {"weights": WEIGHTS_BYTES, "kv": KV_BYTES, "state": KV_BYTES, "output": OUTPUT_BYTES, "draft": DRAFT_BYTES, "projector": PROJECTOR_BYTES}
-    for told, fact in ((TOLD_WEIGHTS_GIB, WEIGHTS_BYTES), (TOLD_CACHE_GIB, KV_BYTES)):
-        known = sight.known(told)
-        if known is not None and known.value:
-            yield reading(fact, int(known.value * GIB), source=known.source, origin=known.origin)
+    facts = {
+        "weights": WEIGHTS_BYTES,
+        "kv": KV_BYTES,
+        "state": KV_BYTES,
+        "output": OUTPUT_BYTES,
+        "draft": DRAFT_BYTES,
+        "projector": PROJECTOR_BYTES,
+    }
     for evidence, file in sight.of(ModelFile):
         yield reading(WEIGHTS_BYTES, file.weights_bytes or file.size_bytes, evidence)
     sums: dict[str, int] = {}
@@ -201,7 +221,12 @@ def placed(sight: Sight) -> Iterator[Reading]:
         if budget.basis == "log" and ("kv" in by or "state" in by):
             yield reading(KV_BYTES, by.get("kv", 0) + by.get("state", 0), evidence, source=source)
         if "compute" in by:
-            yield reading(COMPUTE_BYTES, max(b.size_bytes for b in budget.buffers if b.component == "compute"), evidence, source=source)
+            yield reading(
+                COMPUTE_BYTES,
+                max(b.size_bytes for b in budget.buffers if b.component == "compute"),
+                evidence,
+                source=source,
+            )
 
 
 @derivation(
@@ -225,7 +250,6 @@ def expected(sight: Sight) -> Iterator[Reading]:
 
 @derivation(
     reads=(DeviceReadings, HostReading, LogEvent, Launch),
-    needs=(TOLD_GPU_GIB, TOLD_SEVERAL_GPUS, TOLD_RAM_GIB, TOLD_GPU_MAKER, TOLD_ESTIMATE),
     gives=(
         DEVICE_COUNT,
         DEVICE_TOTAL_BYTES,
@@ -238,23 +262,6 @@ def expected(sight: Sight) -> Iterator[Reading]:
 )
 def room(sight: Sight) -> Iterator[Reading]:
     """Give the memory that there is: devices, host, and the least of what the server may use."""
-    told = sight.known(TOLD_GPU_GIB)
-    if told is not None and told.value:
-        yield reading(DEVICE_TOTAL_BYTES, int(told.value * GIB), source=told.source, origin=told.origin)
-        yield reading(MEMORY_LIMIT_BYTES, int(told.value * GIB), source=told.source, origin=told.origin)
-    ram = sight.known(TOLD_RAM_GIB)
-    maker = sight.known(TOLD_GPU_MAKER)
-    if ram is not None and ram.value:
-        yield reading(RAM_BYTES, int(ram.value * GIB), source=ram.source, origin=ram.origin)
-        if maker is not None and maker.value in {"apple", "none"} and told is None:
-            share = 0.7 if maker.value == "apple" else 1.0
-            yield reading(MEMORY_LIMIT_BYTES, int(ram.value * GIB * share), source=ram.source, origin=ram.origin)
-    several = sight.known(TOLD_SEVERAL_GPUS)
-    if several is not None:
-        yield reading(DEVICE_COUNT, 1 if several.value == "one" else 2, source=several.source, origin=several.origin)
-    estimate = sight.known(TOLD_ESTIMATE)
-    if estimate is not None:
-        yield reading(FREE_REPORTED_ZERO, estimate.value == "zero", source=estimate.source, origin=estimate.origin)
     found: dict[str, tuple[int | None, int | None, Evidence]] = {}
     for evidence, event in sight.of(LogEvent):
         if event.event == "device-found" and event.device and _is_gpu(event.device):
@@ -283,7 +290,11 @@ def room(sight: Sight) -> Iterator[Reading]:
     host = sight.last(HostReading)
     if host is not None:
         yield reading(RAM_BYTES, host[1].ram_bytes, host[0])
-    limits = [(launch.address_space_limit_bytes, evidence) for evidence, launch in sight.of(Launch) if launch.address_space_limit_bytes]
+    limits = [
+        (launch.address_space_limit_bytes, evidence)
+        for evidence, launch in sight.of(Launch)
+        if launch.address_space_limit_bytes
+    ]
     if host is not None and host[1].address_space_limit_bytes:
         limits.append((host[1].address_space_limit_bytes, host[0]))
     for limit, evidence in limits:
@@ -302,11 +313,10 @@ def _worse(*known: Known[int]) -> Known[int]:
 @derivation(
     needs=(
         ALLOC_BYTES, ALLOC_FREE_BYTES, DEVICE_TOTAL_BYTES, DEVICE_FREE_BYTES, MEMORY_LIMIT_BYTES, WEIGHTS_BYTES, MODEL_BYTES, KV_BYTES,
-        KV_EXPECTED_BYTES, COMPUTE_BYTES, RAM_BYTES, TOLD_LOADED_GIB, ALLOC_COMPONENT,
+        KV_EXPECTED_BYTES, COMPUTE_BYTES, RAM_BYTES, ALLOC_COMPONENT,
     ),
     gives=(
         ALLOC_FREE_RATIO, ALLOC_OF_DEVICE, WEIGHTS_SHARE, KV_SHARE, COMPUTE_SHARE, KV_OF_WEIGHTS, KV_OVER_EXPECTED, COMPUTE_OF_KV, WEIGHTS_OF_RAM,
-        LOADED_OF_DEVICE,
     ),
 )  # fmt: skip
 def shares(sight: Sight) -> Iterator[Reading]:
@@ -332,9 +342,17 @@ def shares(sight: Sight) -> Iterator[Reading]:
     ):
         if of is not None and to is not None:
             yield reading(fact, ratio(of.value, to.value), source=_worse(of, to).source)
-    loaded = sight.known(TOLD_LOADED_GIB)
-    if loaded is not None and total is not None:
-        yield reading(LOADED_OF_DEVICE, ratio(loaded.value * GIB, total.value), source=loaded.source)
+
+
+@derivation(reads=(LogEvent,), gives=(MEMORY_FALLS_BACK,))
+def after(sight: Sight) -> Iterator[Reading]:
+    """Say whether memory falls back after the failure: by a log that gives the memory in use after a refused size."""
+    peak = 0
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "alloc-failed" and event.size_bytes and event.limit_bytes and not over_one_piece(event):
+            peak = event.size_bytes
+        elif event.event == "memory-use" and event.size_bytes and peak:
+            yield reading(MEMORY_FALLS_BACK, event.size_bytes < 0.85 * peak, evidence)
 
 
 @derivation(

@@ -18,36 +18,35 @@ from rules.facts import (
     POOL_FULL_SEEN,
     TOGETHER_FAILS,
     TOLD_ALONE_PASSES,
-    TOLD_ERROR_KIND,
-    TOLD_WHAT_IS_WRONG,
     TOLD_WHEN,
 )
 
 
 @derivation(
     reads=(CacheReuse, LogEvent),
-    needs=(TOLD_WHAT_IS_WRONG,),
     gives=(
         CACHED_ON_REPEAT, CACHED_ON_EXTENSION, CACHE_OFF_WORKS, FULL_REPROCESS_SEEN, FULL_REPROCESS_REASON, CACHE_EVICTED_SEEN, CORRUPT_SEEN,
     ),
 )  # fmt: skip
 def reuse(sight: Sight) -> Iterator[Reading]:
     """Give what came from the cache, and what logs say of it."""
-    wrong = sight.known(TOLD_WHAT_IS_WRONG)
-    if wrong is not None:
-        yield reading(CORRUPT_SEEN, "nonsense" in wrong.value, source=wrong.source, origin=wrong.origin)
     for evidence, event in sight.of(LogEvent):
         if event.event == "full-reprocess":
             yield reading(FULL_REPROCESS_SEEN, True, evidence)
             reason = event.reason or "unknown"
-            yield reading(FULL_REPROCESS_REASON, reason if reason in FULL_REPROCESS_REASON.choices else "unknown", evidence)
+            yield reading(
+                FULL_REPROCESS_REASON, reason if reason in FULL_REPROCESS_REASON.choices else "unknown", evidence
+            )
         elif event.event == "cache-evicted":
             yield reading(CACHE_EVICTED_SEEN, True, evidence)
         elif event.event == "corrupt-output":
             yield reading(CORRUPT_SEEN, True, evidence)
     for evidence, cached in sight.of(CacheReuse):
         if cached.prefix_tokens:
-            for tokens, fact in ((cached.cached_on_repeat, CACHED_ON_REPEAT), (cached.cached_on_extension, CACHED_ON_EXTENSION)):
+            for tokens, fact in (
+                (cached.cached_on_repeat, CACHED_ON_REPEAT),
+                (cached.cached_on_extension, CACHED_ON_EXTENSION),
+            ):
                 if tokens is not None:
                     yield reading(fact, min(1.0, tokens / cached.prefix_tokens), evidence)
         yield reading(CACHE_OFF_WORKS, cached.switched_off_works, evidence)
@@ -55,20 +54,16 @@ def reuse(sight: Sight) -> Iterator[Reading]:
 
 @derivation(
     reads=(ConcurrencyTrial, LogEvent, RequestError),
-    needs=(TOLD_ALONE_PASSES, TOLD_WHEN, TOLD_ERROR_KIND),
     gives=(TOGETHER_FAILS, POOL_FULL_SEEN),
 )
 def together(sight: Sight) -> Iterator[Reading]:
     """Say whether requests that pass alone fail together, and whether the cache was found full."""
-    alone, when, about = sight.known(TOLD_ALONE_PASSES), sight.known(TOLD_WHEN), sight.known(TOLD_ERROR_KIND)
-    if alone is not None and alone.value and when is not None and "together" in when.value:
-        yield reading(TOGETHER_FAILS, True, source=alone.source, origin=alone.origin)
-    elif when is not None and "together" in when.value and alone is None:
-        yield reading(TOGETHER_FAILS, True, source=when.source, origin=when.origin)
-    if about is not None and about.value == "no-room":
-        yield reading(POOL_FULL_SEEN, True, source=about.source, origin=about.origin)
     for evidence, event in sight.of(LogEvent):
-        if event.event == "pool-full" or (event.event == "decode-failed" and event.reason == "no-slot") or event.event == "preempted":
+        if (
+            event.event == "pool-full"
+            or (event.event == "decode-failed" and event.reason == "no-slot")
+            or event.event == "preempted"
+        ):
             yield reading(POOL_FULL_SEEN, True, evidence)
     for evidence, error in sight.of(RequestError):
         if error.error == "pool-exhausted":
@@ -78,3 +73,11 @@ def together(sight: Sight) -> Iterator[Reading]:
             yield reading(TOGETHER_FAILS, trial.together_passed < trial.together_tried, evidence)
         if any(error.error == "pool-exhausted" for error in trial.errors):
             yield reading(POOL_FULL_SEEN, True, evidence)
+
+
+@derivation(needs=(TOLD_ALONE_PASSES, TOLD_WHEN), gives=(TOGETHER_FAILS,))
+def told_together(sight: Sight) -> Iterator[Reading]:
+    """Take what was told: it fails when several run together, and not because each fails alone."""
+    alone, when = sight.known(TOLD_ALONE_PASSES), sight.known(TOLD_WHEN)
+    if when is not None and "together" in when.value and (alone is None or alone.value):
+        yield reading(TOGETHER_FAILS, True, source=when.source, origin=when.origin)

@@ -34,19 +34,9 @@ from rules.facts import (
     REFUSAL_LIMIT,
     REFUSED_BELOW_ASKED,
     REFUSED_OVER_WINDOW,
-    SMALLER_BATCH_WORKS,
-    SMALLER_WINDOW_WORKS,
-    TOLD_ERROR_KIND,
     TOLD_FAILED_WHILE,
-    TOLD_FAILS_AT,
-    TOLD_KERNEL_LOG,
-    TOLD_SAME_LENGTH,
     TOLD_SECONDS_TO_FAILURE,
-    TOLD_SENT_TOKENS,
-    TOLD_SMALLER_BATCH,
-    TOLD_SMALLER_WINDOW,
     TOLD_WHEN,
-    TOLD_WORKS_AT,
     WINDOW_ASKED,
     WINDOW_IN_FORCE,
     WINDOW_SLOTS,
@@ -70,18 +60,10 @@ _ABOUT_OF_ERROR: Mapping[str, str] = {
 
 @derivation(
     reads=(RungResult, FailingLength),
-    needs=(TOLD_FAILS_AT, TOLD_WORKS_AT, TOLD_SAME_LENGTH, TOLD_SENT_TOKENS),
     gives=(FAILURE_TOKENS, PASSED_TOKENS, FAILURE_STABLE),
 )
 def lengths(sight: Sight) -> Iterator[Reading]:
     """Give the shortest prompt that failed and the longest that passed."""
-    for told, fact in ((TOLD_FAILS_AT, FAILURE_TOKENS), (TOLD_WORKS_AT, PASSED_TOKENS)):
-        known = sight.known(told)
-        if known is not None and known.value:
-            yield reading(fact, known.value, source=known.source, origin=known.origin)
-    same = sight.known(TOLD_SAME_LENGTH)
-    if same is not None:
-        yield reading(FAILURE_STABLE, same.value in {"exact", "about"}, source=same.source, origin=same.origin)
     failed: dict[int, list[Evidence]] = {}
     passed: list[tuple[int, Evidence]] = []
     for evidence, rung in sight.of(RungResult):
@@ -112,7 +94,11 @@ def against_windows(sight: Sight) -> Iterator[Reading]:
     failing = sight.known(FAILURE_TOKENS)
     if failing is None:
         return
-    for window, fact in ((WINDOW_IN_FORCE, FAILURE_OF_WINDOW), (WINDOW_ASKED, FAILURE_OF_ASKED), (WINDOW_TRAINED, FAILURE_OF_TRAINED)):
+    for window, fact in (
+        (WINDOW_IN_FORCE, FAILURE_OF_WINDOW),
+        (WINDOW_ASKED, FAILURE_OF_ASKED),
+        (WINDOW_TRAINED, FAILURE_OF_TRAINED),
+    ):
         known = sight.known(window)
         if known is not None:
             yield reading(fact, ratio(failing.value, known.value), source=failing.source)
@@ -142,7 +128,9 @@ def refusals(sight: Sight) -> Iterator[Reading]:
             kinds.add(completion.error.error)
             last = evidence
             if completion.error.error == "exceeds-window":
-                refused.append((completion.error.prompt_tokens or completion.sent_tokens, completion.error.window, evidence))
+                refused.append(
+                    (completion.error.prompt_tokens or completion.sent_tokens, completion.error.window, evidence)
+                )
     for evidence, rung in sight.of(RungResult):
         last = last or evidence
         if rung.error_kind in ERROR_KINDS_SEEN.choices:
@@ -166,28 +154,18 @@ def refusals(sight: Sight) -> Iterator[Reading]:
     if asked is not None and lengths:
         shortest, evidence = min(lengths, key=lambda pair: pair[0])
         yield reading(REFUSED_BELOW_ASKED, shortest < 0.98 * asked.value, evidence)
-    elif asked is not None and any(rung.result == "passed" and rung.input_tokens > 0.9 * asked.value for _, rung in sight.of(RungResult)):
+    elif asked is not None and any(
+        rung.result == "passed" and rung.input_tokens > 0.9 * asked.value for _, rung in sight.of(RungResult)
+    ):
         yield reading(REFUSED_BELOW_ASKED, False)
 
 
 @derivation(
     reads=(RequestError, RungResult, LogEvent, Launch, ProcessEnded),
-    needs=(TOLD_ERROR_KIND, TOLD_FAILED_WHILE, TOLD_KERNEL_LOG, ALLOC_COMPONENT),
-    gives=(FAILURE_ABOUT, FAILURE_STAGE, LAUNCH_FAILED, PROCESS_DIED, EXIT_SIGNAL, OOM_KILLED, CRASH_SEEN),
+    gives=(FAILURE_ABOUT, LAUNCH_FAILED, PROCESS_DIED, EXIT_SIGNAL, OOM_KILLED, CRASH_SEEN),
 )
 def kinds(sight: Sight) -> Iterator[Reading]:
-    """Say what the failure is about and at which stage it came. What the log says stands above what a client saw of it."""
-    told = sight.known(TOLD_ERROR_KIND)
-    if told is not None:
-        yield reading(FAILURE_ABOUT, told.value, source=told.source, origin=told.origin)
-        if told.value == "internal":
-            yield reading(CRASH_SEEN, True, source=told.source, origin=told.origin)
-    told = sight.known(TOLD_FAILED_WHILE)
-    if told is not None:
-        yield reading(FAILURE_STAGE, told.value, source=told.source, origin=told.origin)
-    told = sight.known(TOLD_KERNEL_LOG)
-    if told is not None and "killed" in told.value:
-        yield reading(OOM_KILLED, True, source=told.source, origin=told.origin)
+    """Say what the failure is about, and how processes ended. What the log says stands above what a client saw of it."""
     about: tuple[str, Evidence] | None = None
     for evidence, rung in sight.of(RungResult):
         kind = _ABOUT_OF_ERROR.get(rung.error_kind or "")
@@ -207,10 +185,6 @@ def kinds(sight: Sight) -> Iterator[Reading]:
             yield reading(CRASH_SEEN, True, evidence)
         elif event.event == "oom-killer":
             yield reading(OOM_KILLED, True, evidence)
-    component = sight.known(ALLOC_COMPONENT)
-    stage = {"weights": "weights", "kv": "cache", "state": "cache", "compute": "buffers", "activation": "reading", "projector": "picture"}
-    if component is not None and component.value in stage and component.source not in {"user", "report"}:
-        yield reading(FAILURE_STAGE, stage[component.value], source=component.source, origin=component.origin)
     for evidence, launch in sight.of(Launch):
         yield reading(LAUNCH_FAILED, not launch.healthy, evidence)
         yield reading(EXIT_SIGNAL, launch.signal, evidence)
@@ -218,17 +192,46 @@ def kinds(sight: Sight) -> Iterator[Reading]:
     for evidence, ended in sight.of(ProcessEnded):
         yield reading(PROCESS_DIED, True, evidence)
         yield reading(EXIT_SIGNAL, ended.signal, evidence)
+
+
+_STAGE = {
+    "weights": "weights",
+    "kv": "cache",
+    "state": "cache",
+    "compute": "buffers",
+    "activation": "reading",
+    "projector": "picture",
+}
+
+
+@derivation(reads=(ProcessEnded,), needs=(ALLOC_COMPONENT,), gives=(FAILURE_STAGE,))
+def stage(sight: Sight) -> Iterator[Reading]:
+    """Say at which stage it failed: by what could not be allocated, or by the request during which the server ended."""
+    component = sight.known(ALLOC_COMPONENT)
+    if component is not None and component.source not in {"user", "report"}:
+        yield reading(FAILURE_STAGE, _STAGE.get(component.value), source=component.source, origin=component.origin)
+    for evidence, ended in sight.of(ProcessEnded):
         if ended.during.startswith("rung"):
             yield reading(FAILURE_STAGE, "reading", evidence)
+
+
+def over_one_piece(event: LogEvent) -> bool:
+    """Say whether what was refused is over the largest single piece: a server's own guard over the total is not."""
+    reason = (event.reason or "").lower()
+    if "guard" in reason or "pressure" in reason:
+        return False
+    if "single allocation" in reason or "maximum allowed buffer" in reason:
+        return True
+    return bool(event.size_bytes and event.limit_bytes and event.size_bytes > event.limit_bytes)
 
 
 def _about_of_event(event: LogEvent) -> str | None:
     match event.event:
         case "alloc-failed":
-            if event.size_bytes and event.limit_bytes and event.size_bytes > event.limit_bytes:
-                return "one-piece"
             reason = (event.reason or "").lower()
-            if "exceed" in reason or "maximum allowed buffer" in reason:
+            if "guard" in reason or "pressure" in reason:
+                return "memory-guard"
+            if over_one_piece(event):
                 return "one-piece"
             return "host-memory" if event.api == "cpu" else "gpu-memory"
         case "refused":
@@ -277,17 +280,6 @@ def memory_failure(sight: Sight) -> Iterator[Reading]:
     about = sight.known(FAILURE_ABOUT)
     if about is not None:
         yield reading(IS_MEMORY_FAILURE, about.value in MEMORY_KINDS, source=about.source, origin=about.origin)
-
-
-@derivation(needs=(TOLD_SMALLER_WINDOW, TOLD_SMALLER_BATCH), gives=(SMALLER_WINDOW_WORKS, SMALLER_BATCH_WORKS))
-def tried(sight: Sight) -> Iterator[Reading]:
-    """Give what smaller settings did."""
-    window = sight.known(TOLD_SMALLER_WINDOW)
-    if window is not None:
-        yield reading(SMALLER_WINDOW_WORKS, window.value == "cures", source=window.source, origin=window.origin)
-    batch = sight.known(TOLD_SMALLER_BATCH)
-    if batch is not None:
-        yield reading(SMALLER_BATCH_WORKS, batch.value in {"cures", "later"}, source=batch.source, origin=batch.origin)
 
 
 ROUND_SECONDS = (30.0, 60.0, 100.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)

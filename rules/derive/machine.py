@@ -24,23 +24,15 @@ from rules.facts import (
     SPILL_SEEN,
     SWAP_GROWTH_BYTES,
     SWAP_USED_BYTES,
-    TOLD_GPU_MAKER,
-    TOLD_OS,
     UNSUPPORTED_SEEN,
     V_CACHE_NEEDS_FLASH,
     WATCHDOG_SEEN,
 )
 
 
-@derivation(reads=(HostReading, DeviceReadings), needs=(TOLD_OS, TOLD_GPU_MAKER), gives=(OS, GPU_VENDOR))
+@derivation(reads=(HostReading, DeviceReadings), gives=(OS, GPU_VENDOR))
 def kind(sight: Sight) -> Iterator[Reading]:
     """Give the operating system and the makers of the accelerators."""
-    told = sight.known(TOLD_OS)
-    if told is not None:
-        yield reading(OS, "wsl" if told.value == "wsl2" else told.value, source=told.source, origin=told.origin)
-    maker = sight.known(TOLD_GPU_MAKER)
-    if maker is not None and maker.value != "mixed":
-        yield reading(GPU_VENDOR, (maker.value,), source=maker.source, origin=maker.origin)
     for evidence, host in sight.of(HostReading):
         name = host.os.lower()
         wsl = "wsl" in (host.virtualised or "").lower()
@@ -61,7 +53,11 @@ def memory(sight: Sight) -> Iterator[Reading]:
     """Give what other programs hold, what spilled to the host, what swap and the server grew by, and pages read back."""
     for evidence, devices in sight.of(DeviceReadings):
         known = [p for d in devices.devices for p in (d.processes or ()) if p.used_bytes is not None]
-        if devices.devices and any(d.processes is not None for d in devices.devices) and any(p.is_server for p in known):
+        if (
+            devices.devices
+            and any(d.processes is not None for d in devices.devices)
+            and any(p.is_server for p in known)
+        ):
             yield reading(OTHER_VRAM_BYTES, sum(p.used_bytes or 0 for p in known if p.is_server is False), evidence)
     for evidence, host in sight.of(HostReading):
         yield reading(SWAP_USED_BYTES, host.swap_used_bytes, evidence)
@@ -71,7 +67,10 @@ def memory(sight: Sight) -> Iterator[Reading]:
         return
     last = peaks[-1][0]
     growth = [
-        peak - p.shared_before_bytes[device] for _, p in peaks for device, peak in p.shared_peak_bytes.items() if device in p.shared_before_bytes
+        peak - p.shared_before_bytes[device]
+        for _, p in peaks
+        for device, peak in p.shared_peak_bytes.items()
+        if device in p.shared_before_bytes
     ]
     if growth:
         yield reading(SHARED_GROWTH_BYTES, max(0, *growth) if len(growth) > 1 else max(0, growth[0]), last)
@@ -81,8 +80,16 @@ def memory(sight: Sight) -> Iterator[Reading]:
     faults = [p.major_faults for _, p in peaks if p.major_faults is not None]
     if faults:
         yield reading(MAJOR_FAULTS, sum(faults), last)
-    before = [p.server_before.rss_bytes for _, p in peaks if p.server_before is not None and p.server_before.rss_bytes is not None]
-    after = [p.server_after.rss_bytes for _, p in peaks if p.server_after is not None and p.server_after.rss_bytes is not None]
+    before = [
+        p.server_before.rss_bytes
+        for _, p in peaks
+        if p.server_before is not None and p.server_before.rss_bytes is not None
+    ]
+    after = [
+        p.server_after.rss_bytes
+        for _, p in peaks
+        if p.server_after is not None and p.server_after.rss_bytes is not None
+    ]
     if before and after:
         yield reading(SERVER_GROWTH_BYTES, max(0, after[-1] - before[0]), last)
 
@@ -110,12 +117,22 @@ def seen(sight: Sight) -> Iterator[Reading]:
         if event.event in {"load-failed", "generic-error", "unsupported"} and "flash" in text and "v cache" in text:
             yield reading(V_CACHE_NEEDS_FLASH, True, evidence)
         if event.event in {"kernel-error", "load-failed", "unsupported"} and any(
-            phrase in text for phrase in ("no kernel", "unsupported op", "not supported", "different k", "does not fit the head", "moved")
+            phrase in text
+            for phrase in (
+                "no kernel",
+                "unsupported op",
+                "not supported",
+                "different k",
+                "does not fit the head",
+                "moved",
+            )
         ):
             yield reading(KERNEL_MISSING_SEEN, True, evidence)
         if event.event == "flash-attention" and event.key == "moved":
             yield reading(KERNEL_MISSING_SEEN, True, evidence)
         if event.event == "fit" and event.level in {"warning", "error"}:
             yield reading(FIT_FAILED_SEEN, True, evidence)
-        if event.event in {"alloc-failed", "generic-error", "crash", "graph"} and ("graph capture" in text or "capturing" in text or "capture graph" in text):
+        if event.event in {"alloc-failed", "generic-error", "crash", "graph"} and (
+            "graph capture" in text or "capturing" in text or "capture graph" in text
+        ):
             yield reading(GRAPHS_SEEN, True, evidence)

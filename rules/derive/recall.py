@@ -19,7 +19,6 @@ from rules.facts import (
     RECALL_HARMED_SHORT,
     RECALL_OF_BASE,
     RECALL_START_LOST,
-    TOLD_SHORT_IS_RIGHT,
     WINDOW_TRAINED,
 )
 
@@ -116,20 +115,21 @@ def drop(sight: Sight) -> Iterator[Reading]:
         yield reading(RECALL_DROP_SURE, False, last.evidence)
     else:
         yield unread(RECALL_DROP_SURE, "failed", "too few canaries to tell a drop from chance")
-    starts, ends = (sum(p.start[0] for p in longer), sum(p.start[1] for p in longer)), (sum(p.end[0] for p in longer), sum(p.end[1] for p in longer))
+    starts, ends = (
+        (sum(p.start[0] for p in longer), sum(p.start[1] for p in longer)),
+        (sum(p.end[0] for p in longer), sum(p.end[1] for p in longer)),
+    )
     if starts[1] >= ENOUGH // 2 and ends[1] >= ENOUGH // 2:
-        lost = starts[0] / starts[1] < 0.5 * ends[0] / ends[1] and fisher_less(ends[0], ends[1], starts[0], starts[1]) < CHANCE
+        lost = (
+            starts[0] / starts[1] < 0.5 * ends[0] / ends[1]
+            and fisher_less(ends[0], ends[1], starts[0], starts[1]) < CHANCE
+        )
         yield reading(RECALL_START_LOST, lost, last.evidence)
 
 
-@derivation(
-    reads=(RecallBase,), needs=(RECALL_BASE, RECALL_BASE_TOKENS, WINDOW_TRAINED, TOLD_SHORT_IS_RIGHT), gives=(RECALL_HARMED_SHORT,)
-)
+@derivation(reads=(RecallBase,), needs=(RECALL_BASE, RECALL_BASE_TOKENS, WINDOW_TRAINED), gives=(RECALL_HARMED_SHORT,))
 def short(sight: Sight) -> Iterator[Reading]:
     """Say whether recall is harmed already far below the training length. A weak model is weak everywhere: that is a base, not a harm."""
-    told = sight.known(TOLD_SHORT_IS_RIGHT)
-    if told is not None:
-        yield reading(RECALL_HARMED_SHORT, not told.value, source=told.source, origin=told.origin)
     own, at, trained = sight.known(RECALL_BASE), sight.known(RECALL_BASE_TOKENS), sight.known(WINDOW_TRAINED)
     if own is not None and at is not None and trained is not None and at.value < trained.value / 2:
         yield reading(RECALL_HARMED_SHORT, own.value < CLEAN_BASE, source=own.source)

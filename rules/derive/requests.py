@@ -19,13 +19,8 @@ from rules.facts import (
     PROCESSED_TOKENS,
     SENT_OF_WINDOW,
     SENT_TOKENS,
-    TOLD_ERROR_KIND,
     TOLD_PROCESSED_TOKENS,
-    TOLD_SAID_TRUNCATED,
     TOLD_SENT_TOKENS,
-    TOLD_TOTAL_TOKENS,
-    TOLD_WHAT_IS_WRONG,
-    TOLD_WINDOW_SET,
     TOTAL_IS_DEFAULT,
     TOTAL_OF_WINDOW,
     TOTAL_TOKENS,
@@ -42,22 +37,11 @@ CUT = 0.9
 
 @derivation(
     reads=(TruncationReading, RungResult, Completion, LogEvent),
-    needs=(TOLD_SENT_TOKENS, TOLD_PROCESSED_TOKENS, TOLD_TOTAL_TOKENS),
     gives=(SENT_TOKENS, PROCESSED_TOKENS, PROCESSED_OF_SENT, TOTAL_TOKENS, TRUNCATION, TRUNCATION_RULE, NOT_CUT),
 )
 def counts(sight: Sight) -> Iterator[Reading]:
     """Give tokens sent and processed of the prompt that lost most, and whether anything was lost below the window."""
     pairs: list[tuple[float, int, int, Source, str]] = []
-    told_sent, told_done = sight.known(TOLD_SENT_TOKENS), sight.known(TOLD_PROCESSED_TOKENS)
-    if told_sent is not None and told_sent.value:
-        yield reading(SENT_TOKENS, told_sent.value, source=told_sent.source, origin=told_sent.origin)
-    if told_done is not None and told_done.value:
-        yield reading(PROCESSED_TOKENS, told_done.value, source=told_done.source, origin=told_done.origin)
-        if told_sent is not None and told_sent.value:
-            pairs.append((told_done.value / told_sent.value, told_sent.value, told_done.value, told_done.source, told_done.origin))
-    total = sight.known(TOLD_TOTAL_TOKENS)
-    if total is not None and total.value:
-        yield reading(TOTAL_TOKENS, total.value, source=total.source, origin=total.origin)
     whole: Evidence | None = None
     for evidence, event in sight.of(LogEvent):
         if event.event == "truncated" and event.tokens and event.kept:
@@ -70,13 +54,17 @@ def counts(sight: Sight) -> Iterator[Reading]:
         if rung.result == "passed" or (rung.result == "failed" and rung.error_kind is None):
             whole = evidence
         if rung.error_kind == "truncated":
-            pairs.append((rung.input_tokens / max(1, rung.rung), rung.rung, rung.input_tokens, evidence.source, evidence.origin))
+            pairs.append(
+                (rung.input_tokens / max(1, rung.rung), rung.rung, rung.input_tokens, evidence.source, evidence.origin)
+            )
     for evidence, completion in sight.of(Completion):
         if completion.sent_tokens and completion.prompt_tokens and completion.error is None:
             share = completion.prompt_tokens / completion.sent_tokens
             whole = evidence if share >= CUT else whole
             if share < CUT:
-                pairs.append((share, completion.sent_tokens, completion.prompt_tokens, evidence.source, evidence.origin))
+                pairs.append(
+                    (share, completion.sent_tokens, completion.prompt_tokens, evidence.source, evidence.origin)
+                )
     for evidence, cut in sight.of(TruncationReading):
         if cut.verdict != "unknown":
             yield reading(TRUNCATION, cut.verdict, evidence)
@@ -97,9 +85,18 @@ def counts(sight: Sight) -> Iterator[Reading]:
         yield reading(NOT_CUT, True, source=pairs[0][3], origin=pairs[0][4])
 
 
+@derivation(needs=(TOLD_SENT_TOKENS, TOLD_PROCESSED_TOKENS), gives=(PROCESSED_OF_SENT, NOT_CUT))
+def told_counts(sight: Sight) -> Iterator[Reading]:
+    """Compare the tokens that were told as sent with those told as processed."""
+    sent, done = sight.known(TOLD_SENT_TOKENS), sight.known(TOLD_PROCESSED_TOKENS)
+    if sent is not None and sent.value and done is not None and done.value:
+        yield reading(PROCESSED_OF_SENT, done.value / sent.value, source=done.source, origin=done.origin)
+        yield reading(NOT_CUT, done.value >= CUT * sent.value, source=done.source, origin=done.origin)
+
+
 @derivation(
     reads=(LogEvent,),
-    needs=(PROCESSED_OF_SENT, TRUNCATION, NOT_CUT, TOLD_SAID_TRUNCATED, TOLD_WHAT_IS_WRONG, TOLD_ERROR_KIND),
+    needs=(PROCESSED_OF_SENT, TRUNCATION, NOT_CUT),
     gives=(TRUNCATED_SEEN, CONTEXT_SHIFT_SEEN),
 )
 def cut(sight: Sight) -> Iterator[Reading]:
@@ -116,19 +113,10 @@ def cut(sight: Sight) -> Iterator[Reading]:
         yield reading(TRUNCATED_SEEN, True, source=share.source, origin=share.origin)
     elif whole is not None and whole.value and verdict is None:
         yield reading(TRUNCATED_SEEN, False, source=whole.source, origin=whole.origin)
-    told = sight.known(TOLD_SAID_TRUNCATED)
-    if told is not None and told.value:
-        yield reading(TRUNCATED_SEEN, True, source=told.source, origin=told.origin)
-    wrong = sight.known(TOLD_WHAT_IS_WRONG)
-    if wrong is not None and "all-but-end-lost" in wrong.value:
-        yield reading(TRUNCATED_SEEN, True, source=wrong.source, origin=wrong.origin)
-    about = sight.known(TOLD_ERROR_KIND)
-    if about is not None and about.value == "shift":
-        yield reading(CONTEXT_SHIFT_SEEN, True, source=about.source, origin=about.origin)
 
 
 @derivation(
-    needs=(PROCESSED_TOKENS, TOTAL_TOKENS, SENT_TOKENS, WINDOW_IN_FORCE, WINDOW_ASKED, TRUNCATION_RULE, TOLD_WINDOW_SET),
+    needs=(PROCESSED_TOKENS, TOTAL_TOKENS, SENT_TOKENS, WINDOW_IN_FORCE, WINDOW_ASKED, TRUNCATION_RULE),
     gives=(PROCESSED_IS_HALF, PROCESSED_IS_DEFAULT, TOTAL_IS_DEFAULT, TOTAL_OF_WINDOW, SENT_OF_WINDOW),
 )
 def patterns(sight: Sight) -> Iterator[Reading]:
@@ -150,7 +138,12 @@ def patterns(sight: Sight) -> Iterator[Reading]:
         fitted = sent is not None and done.value >= CUT * sent.value
         yield reading(PROCESSED_IS_DEFAULT, default and not fitted, source=done.source, origin=done.origin)
     if total is not None:
-        yield reading(TOTAL_IS_DEFAULT, any(abs(window - total.value) <= 1 for window in COMMON_DEFAULTS), source=total.source, origin=total.origin)
+        yield reading(
+            TOTAL_IS_DEFAULT,
+            any(abs(window - total.value) <= 1 for window in COMMON_DEFAULTS),
+            source=total.source,
+            origin=total.origin,
+        )
         if force is not None:
             yield reading(TOTAL_OF_WINDOW, ratio(total.value, force.value), source=total.source)
     if sent is not None and force is not None:

@@ -38,21 +38,15 @@ from rules.facts import (
     SLIDING_WINDOW,
     SPECULATION,
     SWA_FULL,
-    TOLD_CACHE_TYPE,
-    TOLD_FLASH_ATTENTION,
-    TOLD_MICRO_BATCH,
-    TOLD_MODEL_KIND,
-    TOLD_POSITION_SCALING,
-    TOLD_PROJECTOR,
-    TOLD_SHIFT_ON,
-    TOLD_SPECULATION,
     UBATCH,
     V_QUANTISED,
     WINDOW_IN_FORCE,
     WINDOW_TRAINED,
 )
 
-LLAMA_FAMILY = frozenset({"llama.cpp", "ik_llama.cpp", "beellama.cpp", "llama-manager", "llama-swap", "llama-cpp-python"})
+LLAMA_FAMILY = frozenset(
+    {"llama.cpp", "ik_llama.cpp", "beellama.cpp", "llama-manager", "llama-swap", "llama-cpp-python"}
+)
 """Servers whose unset settings have llama.cpp's defaults."""
 
 _BITS: Mapping[str, float] = {
@@ -141,7 +135,16 @@ def _flag(value: object) -> bool | None:
     if isinstance(value, int):
         return bool(value)
     if isinstance(value, str):
-        return {"on": True, "true": True, "1": True, "enabled": True, "off": False, "false": False, "0": False, "disabled": False}.get(value.lower())
+        return {
+            "on": True,
+            "true": True,
+            "1": True,
+            "enabled": True,
+            "off": False,
+            "false": False,
+            "0": False,
+            "disabled": False,
+        }.get(value.lower())
     return None
 
 
@@ -150,27 +153,31 @@ _NUMBERS = {"ubatch": UBATCH, "batch": BATCH, "parallel": PARALLEL_SET, "gpu_lay
 
 @derivation(
     reads=(Configuration, LogEvent),
-    needs=(TOLD_MICRO_BATCH,),
     gives=(UBATCH, BATCH, PARALLEL_SET, GPU_LAYERS, MEMORY_SHARE_SET, LAYERS_ON_CPU, SWA_FULL),
 )
 def numbers(sight: Sight) -> Iterator[Reading]:
     """Give batch sizes, slots asked for, layers on the GPU, the engine's share of the device."""
-    told = sight.known(TOLD_MICRO_BATCH)
-    if told is not None and float(told.value).is_integer():
-        yield reading(UBATCH, int(told.value), source=told.source, origin=told.origin)
     for evidence, event in sight.of(LogEvent):
         if event.event == "model-info" and event.key in {"n_ubatch", "n_batch"}:
             number = _whole(event.value)
             if number:
                 yield reading(UBATCH if event.key == "n_ubatch" else BATCH, number, evidence)
-        elif event.event == "layers-offloaded" and event.count is not None and event.of is not None and event.of >= event.count:
+        elif (
+            event.event == "layers-offloaded"
+            and event.count is not None
+            and event.of is not None
+            and event.of >= event.count
+        ):
             yield reading(LAYERS_ON_CPU, event.of - event.count, evidence)
     for evidence, configuration in _settings(sight):
         for name, fact in _NUMBERS.items():
             number = _whole(_value(configuration.settings.get(name)))
             if number is not None and (number > 0 or name in {"gpu_layers", "parallel"}):
                 yield reading(fact, number, evidence, source=configuration.settings[name].source)
-        share = _number(_value(configuration.settings.get("gpu_memory_utilization")) or _value(configuration.settings.get("mem_fraction_static")))
+        share = _number(
+            _value(configuration.settings.get("gpu_memory_utilization"))
+            or _value(configuration.settings.get("mem_fraction_static"))
+        )
         if share is not None and 0 < share <= 1:
             yield reading(MEMORY_SHARE_SET, share, evidence)
         full = _flag(_value(configuration.settings.get("swa_full")))
@@ -180,31 +187,24 @@ def numbers(sight: Sight) -> Iterator[Reading]:
 
 @derivation(
     reads=(Configuration, LogEvent),
-    needs=(TOLD_CACHE_TYPE, BACKEND),
+    needs=(BACKEND,),
     gives=(KV_TYPE_K, KV_TYPE_V, KV_BITS, KV_TYPES_DIFFER, V_QUANTISED, KV_SMALLER_TYPE_SET),
 )
 def cache_types(sight: Sight) -> Iterator[Reading]:
-    """Give the cache types, from the command line, the log, or the answer. An unset type of a known command line is the default, 16 bits."""
+    """Give the cache types, from the command line or the log. An unset type of a known command line is the default, 16 bits."""
     for evidence, event in sight.of(LogEvent):
         if event.event == "kv-cache" and event.type_k and event.which in {None, "base", "main"}:
             yield from _types(event.type_k, event.type_v or event.type_k, evidence)
     for evidence, configuration in _settings(sight):
         k, v = (_value(configuration.settings.get(name)) for name in ("kv_type_k", "kv_type_v"))
         known = sight.known(BACKEND)
-        if k is None and v is None and (configuration.command is None or known is None or known.value not in LLAMA_FAMILY):
+        if (
+            k is None
+            and v is None
+            and (configuration.command is None or known is None or known.value not in LLAMA_FAMILY)
+        ):
             continue
         yield from _types(str(k or "f16"), str(v or "f16"), evidence)
-    told = sight.known(TOLD_CACHE_TYPE)
-    if told is not None:
-        source, origin = told.source, told.origin
-        bits = {"f16": 16.0, "q8": 8.5, "q5-q6": 5.5, "q4": 4.5}.get(told.value)
-        if bits is not None:
-            yield reading(KV_BITS, bits, source=source, origin=origin)
-        if told.value in {"f16", "q8", "q5-q6", "q4", "quantised", "mixed"}:
-            yield reading(KV_SMALLER_TYPE_SET, told.value != "f16", source=source, origin=origin)
-            yield reading(KV_TYPES_DIFFER, told.value == "mixed", source=source, origin=origin)
-        if told.value in {"f16", "q8", "q5-q6", "q4", "quantised"}:
-            yield reading(V_QUANTISED, told.value != "f16", source=source, origin=origin)
 
 
 def _types(k: str, v: str, evidence: Evidence) -> Iterator[Reading]:
@@ -221,13 +221,17 @@ def _types(k: str, v: str, evidence: Evidence) -> Iterator[Reading]:
 
 @derivation(
     reads=(Configuration, LogEvent),
-    needs=(TOLD_FLASH_ATTENTION, TOLD_SPECULATION, TOLD_PROJECTOR, TOLD_SHIFT_ON, BACKEND),
+    needs=(BACKEND,),
     gives=(FLASH_ATTENTION, FLASH_FORCED_OFF, SPECULATION, PROJECTOR, CONTEXT_SHIFT_ON),
 )
 def switches(sight: Sight) -> Iterator[Reading]:
     """Give what is on and off: flash attention, speculation, projector, context shift."""
     for evidence, event in sight.of(LogEvent):
-        if event.event == "flash-attention" and event.on is False and event.reason not in {"disabled", "0", "false", "off", None}:
+        if (
+            event.event == "flash-attention"
+            and event.on is False
+            and event.reason not in {"disabled", "0", "false", "off", None}
+        ):
             yield reading(FLASH_FORCED_OFF, True, evidence)
             yield reading(FLASH_ATTENTION, "forced-off", evidence)
         elif event.event == "flash-attention" and event.on is not None:
@@ -256,23 +260,10 @@ def switches(sight: Sight) -> Iterator[Reading]:
         shift = _flag(_value(settings.get("context_shift")))
         if shift is not None:
             yield reading(CONTEXT_SHIFT_ON, shift, evidence)
-    told = sight.known(TOLD_FLASH_ATTENTION)
-    if told is not None:
-        yield reading(FLASH_ATTENTION, told.value, source=told.source, origin=told.origin)
-        if told.value == "forced-off":
-            yield reading(FLASH_FORCED_OFF, True, source=told.source, origin=told.origin)
-    told = sight.known(TOLD_SPECULATION)
-    if told is not None:
-        yield reading(SPECULATION, told.value != "none", source=told.source, origin=told.origin)
-    for asked, fact in ((TOLD_PROJECTOR, PROJECTOR), (TOLD_SHIFT_ON, CONTEXT_SHIFT_ON)):
-        told = sight.known(asked)
-        if told is not None:
-            yield reading(fact, told.value, source=told.source, origin=told.origin)
 
 
 @derivation(
     reads=(ModelFile, ModelIdentity, LogEvent),
-    needs=(TOLD_MODEL_KIND,),
     gives=(SLIDING_WINDOW, RECURRENT, MODEL_BYTES, ROPE_TYPE_FILE, ROPE_CHOSEN_BY_WINDOW),
 )
 def model(sight: Sight) -> Iterator[Reading]:
@@ -296,14 +287,11 @@ def model(sight: Sight) -> Iterator[Reading]:
             yield reading(MODEL_BYTES, event.size_bytes, evidence)
         elif event.event == "rope" and event.key == "rope_scaling" and event.value is not None:
             yield reading(ROPE_TYPE_FILE, str(event.value)[:64], evidence)
-    told = sight.known(TOLD_MODEL_KIND)
-    if told is not None:
-        yield reading(RECURRENT, "hybrid" in told.value, source=told.source, origin=told.origin)
 
 
 @derivation(
     reads=(Configuration, ModelFile, LogEvent),
-    needs=(BACKEND, TOLD_POSITION_SCALING),
+    needs=(BACKEND,),
     gives=(ROPE_BASE_RATIO, ROPE_SCALE_RATIO, ROPE_SET),
 )
 def positions(sight: Sight) -> Iterator[Reading]:
@@ -327,12 +315,11 @@ def positions(sight: Sight) -> Iterator[Reading]:
     last = sight.last(Configuration)
     if last is not None:
         yield from _positions_set(last[0], last[1], file[1] if file else None, sight)
-    told = sight.known(TOLD_POSITION_SCALING)
-    if told is not None and told.value in {"set", "none", "needed"}:
-        yield reading(ROPE_SET, told.value == "set", source=told.source, origin=told.origin)
 
 
-def _positions_set(evidence: Evidence, configuration: Configuration, file: ModelFile | None, sight: Sight) -> Iterator[Reading]:
+def _positions_set(
+    evidence: Evidence, configuration: Configuration, file: ModelFile | None, sight: Sight
+) -> Iterator[Reading]:
     settings = configuration.settings
     base = positive(_number(_value(settings.get("rope_freq_base"))))
     scale = positive(_number(_value(settings.get("rope_freq_scale"))))
@@ -378,4 +365,6 @@ def positions_judged(sight: Sight) -> Iterator[Reading]:
         if not beyond:
             yield reading(ROPE_MISSING, False, source=window.source, origin=window.origin)
         elif scaled is not None and not off:
-            yield reading(ROPE_MISSING, not scaled.value and not file_scales, source=scaled.source, origin=scaled.origin)
+            yield reading(
+                ROPE_MISSING, not scaled.value and not file_scales, source=scaled.source, origin=scaled.origin
+            )

@@ -20,7 +20,6 @@ from rules.facts import (
     SPEED_STEP,
     SPEED_STEP_FACTOR,
     SPEED_STEP_TOKENS,
-    TOLD_SLOW_SHAPE,
 )
 
 STEP = 0.6
@@ -29,7 +28,6 @@ STEP = 0.6
 
 @derivation(
     reads=(RungResult,),
-    needs=(TOLD_SLOW_SHAPE,),
     gives=(
         PREFILL_SHORT, PREFILL_LONG, GENERATION_SHORT, GENERATION_LONG, PREFILL_RATIO, GENERATION_RATIO, LENGTH_RATIO, SPEED_STEP, SPEED_STEP_TOKENS,
         SPEED_STEP_FACTOR,
@@ -37,9 +35,6 @@ STEP = 0.6
 )  # fmt: skip
 def over_length(sight: Sight) -> Iterator[Reading]:
     """Give the speeds of cold attempts, the median at each length."""
-    told = sight.known(TOLD_SLOW_SHAPE)
-    if told is not None:
-        yield reading(SPEED_STEP, told.value == "step", source=told.source, origin=told.origin)
     rungs = [(e, r) for e, r in sight.of(RungResult) if r.error_kind is None and r.cold is not False and r.input_tokens]
     found: list[tuple[float, int, Evidence]] = []
     looked: Evidence | None = None
@@ -96,7 +91,11 @@ def change_point(points: Sequence[tuple[float, float]]) -> tuple[int, float] | N
         xs, ys = [x for x, _ in before], [1.0 / y for _, y in before]
         mean_x, mean_y = math.fsum(xs) / n, math.fsum(ys) / n
         spread = math.fsum((x - mean_x) ** 2 for x in xs)
-        slope = max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread) if spread else 0.0
+        slope = (
+            max(0.0, math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread)
+            if spread
+            else 0.0
+        )
 
         def promised(tokens: float, slope: float = slope, x0: float = mean_x, y0: float = mean_y) -> float:
             return 1.0 / max(y0 + slope * (tokens - x0), 1e-9)

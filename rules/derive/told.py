@@ -16,16 +16,19 @@ ASKED: dict[str, Fact[Any]] = {fact.question: fact for fact in VOCABULARY if fac
 
 @derivation(reads=(Answer,), gives=tuple(ASKED.values()))
 def answers(sight: Sight) -> Iterator[Reading]:
-    """Give every answer as its question's fact. "I don't know" cannot be asked again; what was not asked is open."""
+    """Give every answer as its question's fact. "I don't know" cannot be asked again; what was not asked is open.
+
+    A question that makes no sense after the other answers is said to be so: absent evidence whose origin is the question's id.
+    """
+    senseless = dict(sight.absent(Answer))
     given = {answer.question: (evidence, answer) for evidence, answer in sight.of(Answer)}
     for question, fact in ASKED.items():
         if question not in given:
-            yield unread(fact, "not-asked")
+            reason = senseless.get(question)
+            yield unread(fact, reason.why if reason else "not-asked", reason.note if reason else "")
             continue
         evidence, answer = given[question]
         if answer.value is None:
             yield unread(fact, "failed", "the answer was: I don't know")
         else:
             yield reading(fact, answer.value, evidence, origin=evidence.origin or question)
-
-

@@ -19,15 +19,6 @@ from rules.facts import (
     OUTPUT_OF_WINDOW,
     OUTPUT_TOKENS,
     ROOM_FOR_INPUT_SMALL,
-    TOLD_ANSWER_RESERVE,
-    TOLD_CLIENT_WINDOW,
-    TOLD_SETTING_HAS_EFFECT,
-    TOLD_SLOTS,
-    TOLD_WINDOW_ASKED,
-    TOLD_WINDOW_SET,
-    TOLD_WINDOW_SHOWN,
-    TOLD_WINDOW_TRAINED,
-    TOLD_WINDOW_WANTED,
     WINDOW_ASKED,
     WINDOW_ASKED_OF_TRAINED,
     WINDOW_CAP_REASON,
@@ -57,7 +48,6 @@ LONG_DEFAULT = 32768
 
 @derivation(
     reads=(WindowReading, LogEvent, Configuration, ModelFile, ModelIdentity, LadderPlan),
-    needs=(TOLD_WINDOW_ASKED, TOLD_WINDOW_SHOWN, TOLD_WINDOW_TRAINED, TOLD_WINDOW_WANTED, TOLD_SLOTS, TOLD_CLIENT_WINDOW, TOLD_ANSWER_RESERVE),
     gives=(
         WINDOW_ASKED,
         WINDOW_TRAINED,
@@ -75,19 +65,6 @@ LONG_DEFAULT = 32768
 )
 def windows(sight: Sight) -> Iterator[Reading]:
     """Give every window that anyone names. The log comes first: what a server says now stands above what its log said at load."""
-    for asked, fact in (
-        (TOLD_WINDOW_ASKED, WINDOW_ASKED),
-        (TOLD_WINDOW_SHOWN, WINDOW_IN_FORCE),
-        (TOLD_WINDOW_TRAINED, WINDOW_TRAINED),
-        (TOLD_WINDOW_WANTED, WINDOW_WANTED),
-        (TOLD_SLOTS, WINDOW_SLOTS),
-        (TOLD_CLIENT_WINDOW, CLIENT_WINDOW),
-        (TOLD_ANSWER_RESERVE, OUTPUT_TOKENS),
-    ):
-        known = sight.known(asked)
-        if known is not None and known.value:
-            value = int(known.value) if float(known.value).is_integer() else None
-            yield reading(fact, value, source=known.source, origin=known.origin)
     for evidence, event in sight.of(LogEvent):
         if event.event == "window" and event.tokens:
             fact_of = {
@@ -119,7 +96,12 @@ def windows(sight: Sight) -> Iterator[Reading]:
     for evidence, configuration in sight.of(Configuration):
         for name, fact in (("ctx", WINDOW_ASKED), ("parallel", WINDOW_SLOTS), ("max_tokens", OUTPUT_TOKENS)):
             setting = configuration.settings.get(name)
-            if setting is not None and isinstance(setting.value, (int, float)) and not isinstance(setting.value, bool) and setting.value > 0:
+            if (
+                setting is not None
+                and isinstance(setting.value, (int, float))
+                and not isinstance(setting.value, bool)
+                and setting.value > 0
+            ):
                 yield reading(fact, int(setting.value), evidence, source=setting.source)
         setting = configuration.settings.get("kv_unified")
         if setting is not None and isinstance(setting.value, bool):
@@ -141,13 +123,10 @@ def windows(sight: Sight) -> Iterator[Reading]:
         yield reading(WINDOW_DEFAULT, window.default or None, evidence)
 
 
-@derivation(reads=(Configuration,), needs=(TOLD_WINDOW_SET, WINDOW_ASKED, BACKEND), gives=(WINDOW_SET,))
+@derivation(reads=(Configuration,), needs=(WINDOW_ASKED, BACKEND), gives=(WINDOW_SET,))
 def window_set(sight: Sight) -> Iterator[Reading]:
     """Say whether anyone set a window. A known command line without one says no."""
     asked = sight.known(WINDOW_ASKED)
-    told = sight.known(TOLD_WINDOW_SET)
-    if told is not None:
-        yield reading(WINDOW_SET, told.value != "not-set", source=told.source, origin=told.origin)
     if asked is not None:
         yield reading(WINDOW_SET, True, source=asked.source, origin=asked.origin)
         return
@@ -157,15 +136,12 @@ def window_set(sight: Sight) -> Iterator[Reading]:
             yield reading(WINDOW_SET, False, evidence)
 
 
-@derivation(reads=(LogEvent,), needs=(TOLD_SETTING_HAS_EFFECT,), gives=(CONFIG_IGNORED,))
+@derivation(reads=(LogEvent,), gives=(CONFIG_IGNORED,))
 def ignored(sight: Sight) -> Iterator[Reading]:
     """Say whether a setting was given and had no effect."""
     for evidence, event in sight.of(LogEvent):
         if event.event == "config-ignored":
             yield reading(CONFIG_IGNORED, True, evidence)
-    told = sight.known(TOLD_SETTING_HAS_EFFECT)
-    if told is not None:
-        yield reading(CONFIG_IGNORED, not told.value, source=told.source, origin=told.origin)
 
 
 def _weaker(*known: Known[int]) -> Known[int]:

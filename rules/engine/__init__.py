@@ -80,6 +80,9 @@ In a file of ``rules/derive/`` (found by walking the package)::
             if event.event == "pool-full":
                 yield reading(POOL_FULL_SEEN, True, evidence)
 
+An answer that stands for a fact that can also be measured is one line in ``rules/derive/mirrors.py``: ``mirror(TOLD_X, FACT, convert)``. Keep derivations
+narrow: as long as something that one needs is open, all that it gives counts as open.
+
 It sees only what it declares. Several derivations may give one fact: measured beats read beats answered, and the contradiction is kept. Yield
 ``unread(FACT, "not-offered", "why")`` where you know why; silence is explained from what was read. Values out of range are refused, not raised.
 
@@ -103,7 +106,7 @@ from .condition import (
     not_,
     outcome_of,
 )
-from .derivation import Derivation, Derivations, Reading, Sight, derivation, reading, unread
+from .derivation import Derivation, Derivations, Reading, Sight, derivation, mirror, reading, unread
 from .fact import ALL_WAYS, Conflict, Fact, Facts, Known, Refusal, Term, Unknown, Vocabulary, Way, before
 from .judge import Band, ClueFinding, Finding, Judgement, find, judge, weigh
 from .openings import Choice, Closer, Opening, can_change_verdict, next_test, openings, tried_key
@@ -156,6 +159,7 @@ __all__ = [
     "find",
     "from_json",
     "judge",
+    "mirror",
     "next_test",
     "not_",
     "openings",

@@ -70,6 +70,11 @@ class Sight:
         self._allow(kind)
         return self._evidence.why_not(kind)
 
+    def absent(self, kind: type[Payload]) -> list[tuple[str, Unavailable]]:
+        """Give what of that kind could not be had: the origin of each, and why."""
+        self._allow(kind)
+        return [(e.origin, e.unavailable) for e in self._evidence.all if e.kind == kind.kind and e.unavailable is not None]
+
     def known(self, fact: Fact[Any]) -> Known[Any] | None:
         """Give a fact that was derived before, or None where it is unknown."""
         if fact not in self._needs:
@@ -103,6 +108,20 @@ def derivation(
         return Derivation(name, tuple(reads), tuple(needs), tuple(gives), function)
 
     return declare
+
+
+def mirror(asked: Fact[Any], fact: Fact[Any], convert: Callable[[Any], Any] = lambda value: value) -> Derivation:
+    """Make a derivation that gives one fact by another's value, with its source. ``convert`` gives None where it says nothing.
+
+    One fact each, so that what is still open is exactly what could still say it.
+    """
+
+    def run(sight: Sight) -> Iterator[Reading]:
+        known = sight.known(asked)
+        if known is not None:
+            yield reading(fact, convert(known.value), source=known.source, origin=known.origin)
+
+    return Derivation(f"{asked.id} → {fact.id}", (), (asked,), (fact,), run)
 
 
 GIVEN_KINDS: frozenset[str] = frozenset({"log_event", "log_summary", "configuration", "model_file", "memory_budget", "launch", "process_ended"})
@@ -234,7 +253,8 @@ def _agree(one: object, two: object) -> bool:
 
 
 def gather(module: object) -> Iterator[Derivation]:
-    """Give the derivations of a module."""
+    """Give the derivations of a module: those that it names, and those in tuples that it names."""
     for value in vars(module).values():
-        if isinstance(value, Derivation):
-            yield value
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Derivation):
+                yield one

@@ -18,8 +18,8 @@ from .rule import FAIR, SLIGHT, STRONG, Clue, Rule
 from .truth import Truth
 
 Band = Literal["disputed", "likely", "ruled-out", "possible", "open", "unlikely"]
-ORDER: Mapping[Band, int] = {"likely": 0, "disputed": 1, "possible": 2, "open": 3, "unlikely": 4, "ruled-out": 5}
-"""How findings sort: what most needs attention first."""
+ORDER: Mapping[Band, int] = {"likely": 0, "possible": 1, "disputed": 2, "open": 3, "unlikely": 4, "ruled-out": 5}
+"""How findings sort: most likely first. What is disputed stands with the possible where its score says so, else below them."""
 
 IN_PLAY: frozenset[Band] = frozenset({"likely", "disputed", "possible", "open"})
 
@@ -67,7 +67,8 @@ class Finding:
     @property
     def sort_key(self) -> tuple[int, int, int, str, str]:
         """Order: band, now, low, id."""
-        return (ORDER[self.band], -self.now, -self.low, self.cause, self.rule.id)
+        band: Band = "possible" if self.band == "disputed" and self.now >= FAIR else self.band
+        return (ORDER[band], -self.now, -self.low, self.cause, self.rule.id)
 
     def open_facts(self, ways: frozenset[Way] = ALL_WAYS) -> frozenset[Fact[Any]]:
         """Give the facts that could still move this finding."""

@@ -21,11 +21,12 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, not_
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, not_
 from rules.facts import (
     ALLOC_COMPONENT,
     ALLOC_ROOM,
     IS_MEMORY_FAILURE,
+    KV_BYTES,
     KV_OF_WEIGHTS,
     KV_SHARE,
     KV_SMALLER_TYPE_SET,
@@ -71,7 +72,11 @@ RULE = Rule(
             if_true=-FAIR,
         ),
         Clue(words("It works with a smaller micro-batch."), SMALLER_BATCH_WORKS.is_(True), if_true=-FAIR),
-        Clue(words("The cache is larger than the weights."), KV_OF_WEIGHTS > 1.0, if_true=SLIGHT),
+        Clue(
+            words("The cache is larger than the weights, or than sixteen gigabytes."),
+            any_of(KV_OF_WEIGHTS > 1.0, KV_BYTES > 16_000_000_000),
+            if_true=SLIGHT,
+        ),
         Clue(
             words("The engine says that a quantised V cache needs flash attention."),
             V_CACHE_NEEDS_FLASH.is_(True),

@@ -31,6 +31,7 @@ from rules.facts import (
     TOLD_CHANGED,
     TOLD_ON_GPU,
     TOLD_SLOTS_SET,
+    TOLD_WHAT_IS_WRONG,
     WINDOW_IS_DIVIDED,
     WINDOW_SLOTS,
     WINDOW_UNIFIED,
@@ -41,7 +42,16 @@ RULE = Rule(
     prior={"immediate-oom": SLIGHT, "slow-long-context": SLIGHT},
     explains=("cpu-layer-offload", "vram-spill-shared-memory", "kv-cache-size"),
     clues=(
-        Clue(words("The server has more than one slot."), WINDOW_SLOTS > 1, if_true=FAIR, if_false=-DECISIVE),
+        Clue(words("The server has more than one slot."), WINDOW_SLOTS > 1, if_true=SLIGHT, if_false=-DECISIVE),
+        Clue(
+            words("It answers wrongly, rather than running short of memory."),
+            any_of(
+                TOLD_WHAT_IS_WRONG.has("made-up"),
+                TOLD_WHAT_IS_WRONG.has("beginning-lost"),
+                TOLD_WHAT_IS_WRONG.has("all-but-end-lost"),
+            ),
+            if_true=-FAIR,
+        ),
         Clue(
             words("Every slot has a cache of the whole window of its own."),
             KV_WHOLE_PER_SLOT.is_(True),

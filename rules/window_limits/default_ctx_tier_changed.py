@@ -22,7 +22,6 @@ from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Tes
 from rules.facts import (
     BACKEND,
     GENERATION_SHORT,
-    IS_MEMORY_FAILURE,
     KV_BYTES,
     LAYERS_ON_CPU,
     SMALLER_WINDOW_WORKS,
@@ -32,6 +31,7 @@ from rules.facts import (
     TOLD_ON_GPU,
     TOLD_WINDOW_SET,
     WINDOW_IN_FORCE,
+    WINDOW_IN_FORCE_IS_TRAINED,
     WINDOW_SET,
     WINDOW_UNSET_LONG,
     WINDOW_WANTED,
@@ -63,16 +63,11 @@ RULE = Rule(
         Clue(
             words("The window in force is long although nobody asked for it."),
             WINDOW_UNSET_LONG.is_(True),
-            if_true=SLIGHT,
+            if_true=FAIR,
         ),
         Clue(
-            words("Layers left the card, or it does not fit."),
-            any_of(
-                TOLD_LAYERS_FELL.is_(True),
-                TOLD_ON_GPU.is_("some-layers"),
-                LAYERS_ON_CPU > 0,
-                IS_MEMORY_FAILURE.is_(True),
-            ),
+            words("Layers left the card."),
+            any_of(TOLD_LAYERS_FELL.is_(True), TOLD_ON_GPU.is_("some-layers"), LAYERS_ON_CPU > 0),
             if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
@@ -80,6 +75,12 @@ RULE = Rule(
             words("The server is one that chooses its window by the machine."),
             BACKEND.one_of("ollama", "lm-studio"),
             if_true=SLIGHT,
+            if_false=-FAIR,
+        ),
+        Clue(
+            words("The window in force is the model's own: taken from the file, not from the machine."),
+            WINDOW_IN_FORCE_IS_TRAINED.is_(True),
+            if_true=-SLIGHT,
         ),
         Clue(words("It works with a smaller window."), SMALLER_WINDOW_WORKS.is_(True), if_true=SLIGHT, if_false=-FAIR),
     ),

@@ -26,6 +26,7 @@ from rules.facts import (
     FAILURE_OF_SHARE,
     REFUSED_BELOW_ASKED,
     TOLD_SLOTS_SET,
+    TOLD_WHAT_IS_WRONG,
     TRUNCATED_SEEN,
     WINDOW_IN_FORCE,
     WINDOW_IS_DIVIDED,
@@ -55,6 +56,11 @@ RULE = Rule(
             if_false=-FAIR,
         ),
         Clue(words("The server has more than one slot."), WINDOW_SLOTS > 1, if_true=SLIGHT, if_false=-STRONG),
+        Clue(
+            words("The beginning of the text is lost, or things are made up that stand in it."),
+            any_of(TOLD_WHAT_IS_WRONG.has("beginning-lost"), TOLD_WHAT_IS_WRONG.has("made-up")),
+            if_true=SLIGHT,
+        ),
         Clue(words("The number of slots was set by hand."), TOLD_SLOTS_SET.is_("set"), if_true=SLIGHT),
     ),
     tests=(
