@@ -63,7 +63,7 @@ RULE = Rule(
         Clue(
             words("The window in force is long although nobody asked for it."),
             WINDOW_UNSET_LONG.is_(True),
-            if_true=FAIR,
+            if_true=SLIGHT,
         ),
         Clue(
             words("Layers left the card."),

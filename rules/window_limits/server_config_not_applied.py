@@ -23,6 +23,7 @@ from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of
 from rules.facts import (
     CONFIG_IGNORED,
     TOLD_CHANGED,
+    TOLD_OTHER_MODELS,
     TOLD_WINDOW_SET,
     WINDOW_ASKED,
     WINDOW_CAP_REASON,
@@ -57,6 +58,9 @@ RULE = Rule(
         ),
         Clue(words("The window in force is a common default."), WINDOW_IS_KNOWN_DEFAULT.is_(True), if_true=SLIGHT),
         Clue(words("The log says that the window was capped."), WINDOW_CAP_REASON.known(), if_true=-FAIR),
+        Clue(
+            words("The same setting comes into force for other models."), TOLD_OTHER_MODELS.is_("fine"), if_true=-FAIR
+        ),
         Clue(
             words("It was set up anew, updated, or moved to another way of starting."),
             any_of(TOLD_CHANGED.has("server"), TOLD_CHANGED.has("other-setting"), TOLD_CHANGED.has("window")),

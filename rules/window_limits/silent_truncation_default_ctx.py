@@ -70,7 +70,7 @@ RULE = Rule(
                 all_of(FAILURE_TOKENS > 1900, FAILURE_TOKENS < 2150),
                 all_of(FAILURE_TOKENS > 3900, FAILURE_TOKENS < 4250),
             ),
-            if_true=SLIGHT,
+            if_true=FAIR,
         ),
         Clue(
             words("The same text is right by another way in, such as the server's own page."),
