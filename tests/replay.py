@@ -46,7 +46,15 @@ class Report:
 
 def reports(folder: Path = REPORTS) -> list[Report]:
     """Read the reports of one folder, in the order of their names."""
-    return [Report(path.stem, tomllib.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.toml"))]
+    return [
+        Report(path.stem, tomllib.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.toml"))
+    ]
+
+
+def imagined() -> list[Report]:
+    """Read the reports that were thought up: other people's ways into each cause, so that no rule fits the public reports alone."""
+    data = tomllib.loads((REPORTS / "imagined" / "reports.toml").read_text(encoding="utf-8"))
+    return [Report(entry["about"], entry) for entry in data["report"]]
 
 
 def given(report: Report) -> list[Evidence]:
@@ -57,7 +65,8 @@ def given(report: Report) -> list[Evidence]:
         typed = {name: Setting(value=value, source="user", raw=f"{name} = {value}") for name, value in settings.items()}
         evidence.append(found(Configuration(settings=typed), source="user", origin="settings"))
     evidence.extend(
-        found(event, source="log", origin=f"log, line {event.line}") for event in tail_events(report.data.get("log", ""), report.id)
+        found(event, source="log", origin=f"log, line {event.line}")
+        for event in tail_events(report.data.get("log", ""), report.id)
     )
     return evidence
 
@@ -120,7 +129,11 @@ def table(outcomes: list[Outcome]) -> list[str]:
         right = next((f for f in o.judgement.findings if f.cause == o.report.cause), None)
         first = o.judgement.findings[0]
         score = f"{right.band} {right.low}/{right.now}/{right.high}" if right else "no rule"
-        others = [f"{f.cause} {f.band} {f.low}/{f.now}/{f.high}" for f in o.judgement.findings[:3] if f.cause != o.report.cause]
+        others = [
+            f"{f.cause} {f.band} {f.low}/{f.now}/{f.high}"
+            for f in o.judgement.findings[:3]
+            if f.cause != o.report.cause
+        ]
         named = f"  named: {', '.join(o.judgement.named)}" if o.judgement.named else ""
         lines.append(f"{o.rank:>2}  {o.report.id}")
         lines.append(f"      {o.report.cause}: {score}{named}")
@@ -148,7 +161,10 @@ def printed(answers: list[Outcome], stories: list[Outcome]) -> str:
         *table(answers),
         "",
         "The story alone: rank, and what leads",
-        *(f"{o.rank:>2}  {o.report.id}: {o.judgement.findings[0].cause}{' (named)' if o.judgement.named else ''}" for o in stories),
+        *(
+            f"{o.rank:>2}  {o.report.id}: {o.judgement.findings[0].cause}{' (named)' if o.judgement.named else ''}"
+            for o in stories
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -160,7 +176,9 @@ def main(arguments: Iterable[str]) -> int:
     sys.stdout.write(text)
     slowest = max([*answers, *stories], key=lambda o: o.seconds)
     spent = sum(o.seconds for o in [*answers, *stories])
-    sys.stderr.write(f"judging took {spent:.2f} s in all, {1000 * slowest.seconds:.0f} ms at most ({slowest.report.id})\n")
+    sys.stderr.write(
+        f"judging took {spent:.2f} s in all, {1000 * slowest.seconds:.0f} ms at most ({slowest.report.id})\n"
+    )
     sys.stderr.write(f"wrongly named: {Counter(cause for o in answers for cause in o.wrong).most_common()}\n")
     if "--write" in arguments:
         GOLDEN.write_text(text, encoding="utf-8")

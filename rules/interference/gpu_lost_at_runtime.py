@@ -42,9 +42,7 @@ RULE = Rule(
             if_true=STRONG,
             if_false=-FAIR,
         ),
-        Clue(
-            words("It comes after the computer slept."), TOLD_WHEN.has("after-sleep"), if_true=STRONG, if_false=-SLIGHT
-        ),
+        Clue(words("It comes after the computer slept."), TOLD_WHEN.has("after-sleep"), if_true=STRONG),
         Clue(words("The log says that the card could not be started."), GPU_NOT_INITIALISED.is_(True), if_true=STRONG),
         Clue(
             words("A fresh start of the server or the computer cures it."),

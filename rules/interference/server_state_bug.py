@@ -26,6 +26,7 @@ from rules.facts import (
     FAILURE_KINDS,
     TOLD_CHANGED,
     TOLD_FRESH_START,
+    TOLD_GPU_SEEN,
     TOLD_MEMORY_GROWS,
     TOLD_NEW_CHAT,
     TOLD_RETRY_PASSES,
@@ -71,6 +72,11 @@ RULE = Rule(
             if_true=-FAIR,
         ),
         Clue(words("Only prompts with one beginning go wrong."), TOLD_SAME_BEGINNING.is_(True), if_true=-FAIR),
+        Clue(
+            words("The server lost the card, and computes on the processor."),
+            TOLD_GPU_SEEN.one_of("unused", "gone"),
+            if_true=-FAIR,
+        ),
     ),
     tests=(
         Test(
