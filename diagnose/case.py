@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -220,7 +220,11 @@ class Case:
             run=self.run if run is None else run,
             data=data,
         )
-        line = entry.model_dump_json() + "\n"
+        self._write_safely(entry.model_dump_json() + "\n", [entry])
+        return entry
+
+    def _write_safely(self, line: str, entries: Sequence[Entry]) -> None:
+        """Write, and where the disk is full give up the reserve so that these records are kept; then say that it is full."""
         try:
             self._write(line)
         except OSError as error:
@@ -232,10 +236,9 @@ class Case:
                 self._write(line)
             except OSError as again:
                 raise _disk(again, self.folder) from again
-            self.entries.append(entry)
+            self.entries.extend(entries)
             raise _disk(error, self.folder) from error
-        self.entries.append(entry)
-        return entry
+        self.entries.extend(entries)
 
     def _write(self, line: str) -> None:
         if self._file is None:
@@ -261,6 +264,24 @@ class Case:
         """Write one piece of evidence."""
         self.append("evidence", evidence.model_dump(mode="json", exclude_none=True), run=evidence.run)
         return evidence
+
+    def add_all(self, pieces: Sequence[Evidence]) -> None:
+        """Write many pieces that were found in one go (a log's events) with one wait for the disk."""
+        entries = [
+            Entry(
+                number=len(self.entries) + 1 + place,
+                type="evidence",
+                at=utc_now(),
+                run=piece.run,
+                data=piece.model_dump(mode="json", exclude_none=True),
+            )
+            for place, piece in enumerate(pieces)
+        ]
+        if not entries:
+            return
+        if self.read_only:
+            raise CaseError("this case was opened for reading only")
+        self._write_safely("".join(entry.model_dump_json() + "\n" for entry in entries), entries)
 
     def write_file(self, name: str, text: str) -> Path:
         """Write a derived file whole or not at all."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from probes.model_file.planner import GivenDevice
     from probes.model_file.context import ContextSettings
+    from probes.model_file.planner import GivenDevice
 
 _NAMES = {"mlx": "mlx_lm", "mlx-lm": "mlx_lm", "tabbyapi": "exllama", "exllamav3": "exllama", "exllamav2": "exllama"}
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from probes.evidence.errors import InputError
 from probes.evidence.sizes import parse_length
 from probes.evidence.words import words
-from probes.model_file.planner import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
 from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Refused
+from probes.model_file.planner import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

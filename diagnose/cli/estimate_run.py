@@ -256,8 +256,8 @@ def _meminfo() -> int | None:
 
 
 def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | None]:
-    from probes.model_file.planner import Model, Options  # noqa: PLC0415
     from probes.model_file.gguf_header import read_header  # noqa: PLC0415
+    from probes.model_file.planner import Model, Options  # noqa: PLC0415
 
     draft: Model | None = None
     kind = ""

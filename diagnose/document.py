@@ -1,0 +1,512 @@
+"""From a case's journal to the one document that every report is drawn from: gathered here, worded by what made it, drawn by ``reports``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from diagnose.case import Case
+from diagnose.session import window_verdict
+from diagnose.version import version
+from diagnose.window import WindowVerdict
+from probes.evidence.events import LogEvent
+from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
+from probes.evidence.records import EvidenceSet, Unavailable
+from probes.evidence.request import Launch
+from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
+from reports import document as doc
+from rules.causes import CAUSES
+from rules.facts import VOCABULARY
+from rules.verdict import NextTest, Verdict
+
+FAILURES = {
+    "alloc-failed": 10.0,
+    "load-failed": 9.5,
+    "decode-failed": 9.0,
+    "kernel-error": 9.5,
+    "crash": 9.5,
+    "device-lost": 10.0,
+    "watchdog": 10.0,
+    "oom-killer": 10.0,
+    "corrupt-output": 9.0,
+    "refused": 8.5,
+    "truncated": 9.0,
+    "context-shift": 8.0,
+    "pool-full": 9.0,
+    "full-reprocess": 8.0,
+    "window-capped": 9.0,
+    "hardware": 9.5,
+    "timeout": 8.0,
+    "unsupported": 7.5,
+    "config-ignored": 8.0,
+    "preempted": 7.5,
+    "spill": 9.0,
+}
+TELLING = {
+    "window": 6.0,
+    "slots": 6.0,
+    "kv-cache": 6.0,
+    "kv-pool": 6.0,
+    "rope": 5.5,
+    "buffer": 5.0,
+    "layers-offloaded": 5.0,
+    "fit": 5.0,
+    "command": 4.0,
+}
+MOST_LOG_LINES = 60
+
+
+def settings_of(evidence: EvidenceSet) -> dict[str, Setting]:
+    """Merge all configurations of a run: the server's own word beats its command line, which beats an answer."""
+    rank = {"server": 3, "log": 2, "process": 2, "file": 1, "user": 0, "report": 0}
+    merged: dict[str, Setting] = {}
+    for _evidence, reading in evidence.of(Configuration):
+        for name, setting in reading.settings.items():
+            known = merged.get(name)
+            if known is None or rank.get(setting.source, 1) >= rank.get(known.source, 1):
+                merged[name] = setting
+    return merged
+
+
+def document_of(case: Case, run: int | None = None, *, everything: bool = False) -> doc.CaseDocument:
+    """Build the document of a case as of one run (by default its last)."""
+    run = run or case.run or 1
+    evidence = case.evidence(run)
+    verdicts = {entry.run: Verdict.model_validate(entry.data) for entry in case.of("verdict")}
+    steps = {entry.run: NextTest.model_validate(entry.data) if entry.data else None for entry in case.of("next-test")}
+    window = window_verdict(case, run)
+    settings = settings_of(evidence)
+    verdict = verdicts.get(run) or Verdict(run=run, named=(), abstained_because="nothing was judged yet", causes=())
+    step = steps.get(run)
+    all_runs = case.evidence()
+    last_sent: dict[int, dict[str, Any]] = {entry.run: entry.data for entry in case.of("sent")}
+    messages = [doc.message(window.statement)]
+    return doc.CaseDocument(
+        tool=doc.Tool(version=version()),
+        case=doc.CaseHead(
+            id=case.id,
+            symptom=case.symptom,
+            created=case.created,
+            runs=tuple(doc.RunStamp(id=entry.run, at=entry.at) for entry in case.of("run")),
+        ),
+        subject=_subject(evidence, settings),
+        criteria=_criteria(case, run),
+        rungs=tuple(_rung(record.run, one) for record, one in all_runs.of(RungResult)),
+        window=_window(window, evidence, case, run),
+        verdict=verdict_part(verdict, everything=everything),
+        verdicts=tuple(verdict_part(one) for _run, one in sorted(verdicts.items())),
+        next_test=next_test_part(step) if step is not None else None,
+        changes=tuple(doc.ChangeMade.model_validate(entry.data) for entry in case.of("change")),
+        evidence=all_runs.all,
+        sent=doc.Sent(
+            requests=sum(int(one.get("requests", 0)) for one in last_sent.values()),
+            prompt_tokens=sum(int(one.get("prompt_tokens", 0)) for one in last_sent.values()),
+            generated_tokens=sum(int(one.get("generated_tokens", 0)) for one in last_sent.values()),
+        ),
+        unknown=_unknown(evidence, settings),
+        log_lines=_log_lines(evidence),
+        conflicts=_conflicts(verdict),
+        memory=_memory(evidence),
+        ladder=_ladder(case, run),
+        notes=tuple(_notes(case, run, window)),
+        messages=tuple(messages),
+    )
+
+
+def _last(evidence: EvidenceSet, kind: type[Any], name: str) -> Any:
+    """Give the newest value of a field that is not None, over all payloads of a kind."""
+    for _record, payload in reversed(evidence.of(kind)):
+        value = getattr(payload, name)
+        if value is not None:
+            return value
+    return None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _subject(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Subject:
+    def setting(name: str) -> Any:
+        found = settings.get(name)
+        return None if found is None else found.value
+
+    def shown(name: str) -> Any:
+        value = setting(name)
+        return (
+            value
+            if value is None or isinstance(value, str | bool)
+            else ", ".join(map(str, value))
+            if isinstance(value, list | tuple)
+            else str(value)
+        )
+
+    file = evidence.last(ModelFile)
+    devices = evidence.last(DeviceReadings)
+    host = evidence.last(HostReading)
+    launch = evidence.last(Launch)
+    configurations = [reading for _record, reading in evidence.of(Configuration) if reading.command]
+    kv_events = [event for _record, event in evidence.of(LogEvent) if event.event == "kv-cache"]
+    per_token = file.kv_bytes_per_token if file is not None else None
+    rope = {
+        name: setting(name)
+        for name in ("rope_scaling", "rope_scale", "rope_freq_base", "rope_freq_scale", "yarn_orig_ctx")
+        if setting(name) is not None
+    }
+    command = configurations[-1].command if configurations else None
+    return doc.Subject(
+        model=doc.Model(
+            name=_last(evidence, ModelIdentity, "name") or (file.name if file else None),
+            path=_last(evidence, ModelIdentity, "path") or (file.path if file else None),
+            size_bytes=(file.size_bytes if file else None) or _last(evidence, ModelIdentity, "size_bytes"),
+            quantization=_last(evidence, ModelIdentity, "quantization") or (file.quantization if file else None),
+            architecture=(file.architecture if file else None) or _last(evidence, ModelIdentity, "architecture"),
+            trained_window=(file.trained_window if file else None) or _last(evidence, ModelIdentity, "trained_window"),
+            header_hash=file.header_hash if file else None,
+            parameters=_last(evidence, ModelIdentity, "parameters"),
+        ),
+        backend=doc.Server(
+            name=_last(evidence, BackendIdentity, "name"),
+            version=_last(evidence, BackendIdentity, "version"),
+            build=_last(evidence, BackendIdentity, "build"),
+            url=_last(evidence, BackendIdentity, "url"),
+            how_run="started by ctxdoctor from the user's command" if launch else "was running already",
+            command=command,
+            environment={
+                name.removeprefix("env."): str(one.value) for name, one in settings.items() if name.startswith("env.")
+            },
+        ),
+        window=doc.WindowValues(
+            asked=_last(evidence, WindowReading, "asked"),
+            trained=_last(evidence, WindowReading, "trained") or (file.trained_window if file else None),
+            per_slot=_last(evidence, WindowReading, "per_slot"),
+            slots=_last(evidence, WindowReading, "slots"),
+            in_force=_last(evidence, WindowReading, "in_force"),
+        ),
+        kv_cache=doc.KvCache(
+            type_k=shown("kv_type_k") or next((event.type_k for event in kv_events if event.type_k), None),
+            type_v=shown("kv_type_v") or next((event.type_v for event in kv_events if event.type_v), None),
+            placement=_placement_of_cache(evidence, setting("kv_offload")),
+            bytes_per_token=per_token,
+            unified=_last(evidence, WindowReading, "unified"),
+            size_bytes=sum(event.size_bytes or 0 for event in kv_events) or None,
+        ),
+        hardware=doc.Hardware(
+            devices=tuple(
+                doc.DeviceValues(
+                    id=one.id,
+                    name=one.name,
+                    vendor=one.vendor,
+                    total_bytes=one.total_bytes,
+                    free_bytes=one.free_bytes,
+                    driver=one.driver,
+                    link=one.link,
+                )
+                for one in (devices.devices if devices else ())
+            ),
+            ram_bytes=host.ram_bytes if host else None,
+            os=host.os if host else None,
+            cpu=host.cpu if host else None,
+            ram_available_bytes=host.ram_available_bytes if host else None,
+            swap_bytes=host.swap_total_bytes if host else None,
+        ),
+        placement=doc.Placement(
+            gpu_layers=setting("gpu_layers"),
+            tensor_split=shown("tensor_split"),
+            split_mode=shown("split_mode"),
+            overrides=shown("overrides"),
+            layers=file.layers if file else None,
+        ),
+        runtime=doc.Runtime(
+            batch=_whole(setting("batch")),
+            ubatch=_whole(setting("ubatch")),
+            flash_attention=shown("flash_attention"),
+            parallel=_whole(setting("parallel")) or _last(evidence, WindowReading, "slots"),
+            speculation=shown("speculation"),
+            projector=shown("mmproj") or setting("mmproj_loaded"),
+            rope=rope or None,
+            threads=setting("threads") if isinstance(setting("threads"), int) else None,
+            sampling={"temperature": 0, "seed": _last(evidence, LadderPlan, "seed") or 0},
+            output_tokens=_last(evidence, LadderPlan, "output_tokens"),
+        ),
+    )
+
+
+def _placement_of_cache(evidence: EvidenceSet, offload: object) -> str | None:
+    places = sorted(
+        {
+            event.device
+            for _record, event in evidence.of(LogEvent)
+            if event.event == "buffer" and event.component == "kv" and event.device
+        }
+    )
+    if places:
+        return ", ".join(places)
+    return "host" if offload is False else None
+
+
+def _criteria(case: Case, run: int) -> doc.CriteriaValues:
+    kept = case.payloads(Criteria, run)
+    if not kept:
+        return doc.CriteriaValues()
+    one = kept[-1]
+    return doc.CriteriaValues(**one.model_dump(exclude={"fixed_at"}), fixed_at=one.fixed_at, hash=one.hash)
+
+
+def _rung(run: int, one: RungResult) -> doc.Rung:
+    return doc.Rung(
+        run=run,
+        input_tokens=one.input_tokens,
+        output_tokens=one.output_tokens,
+        cached_tokens=one.cached_tokens,
+        attempt=one.attempt,
+        result=one.result,
+        error=one.error,
+        prefill_tps=one.prefill_tps,
+        generation_tps=one.generation_tps,
+        first_token_s=one.first_token_s,
+        canaries=None
+        if one.canaries is None
+        else doc.Canaries(
+            hit=one.canaries.hit,
+            asked=one.canaries.asked,
+            by_depth=tuple(doc.DepthScore(depth=place.depth, hit=place.hit) for place in one.canaries.by_depth),
+        ),
+        constraints=None
+        if one.constraints is None
+        else doc.Constraints(met=one.constraints.met, asked=one.constraints.asked),
+        devices=tuple(doc.DevicePeakValue(id=peak.id, peak_bytes=peak.peak_bytes) for peak in one.devices),
+        host_peak_bytes=one.host_peak_bytes,
+        planned_tokens=one.rung,
+        error_kind=one.error_kind,
+        total_s=one.total_s,
+    )
+
+
+def _window(window: WindowVerdict, evidence: EvidenceSet, case: Case, run: int) -> doc.WindowResult:
+    plans = case.payloads(LadderPlan, run)
+    aim = window.target_input
+
+    def reached(tokens: int | None, test: str) -> doc.Reached:
+        values = [getattr(one, test) for one in window.lengths]
+        if aim is not None:
+            ok: bool | None = (
+                True
+                if tokens is not None and tokens >= aim * 0.99
+                else False
+                if False in values or window.target_reached is False
+                else None
+            )
+        else:
+            ok = False if values and values[0] is False else True if tokens is not None else None
+        return doc.Reached(tokens=tokens, ok=ok)
+
+    return doc.WindowResult(
+        asked=_last(evidence, WindowReading, "asked"),
+        trained=_last(evidence, WindowReading, "trained"),
+        in_force=_last(evidence, WindowReading, "in_force"),
+        verified_input_tokens=window.verified,
+        output_tokens=plans[-1].output_tokens if plans else None,
+        fits=reached(window.fits, "fits"),
+        fast_enough=reached(window.fast_enough, "fast_enough"),
+        recalls=reached(window.recalls, "recalls"),
+        statement=window.statement.english,
+    )
+
+
+def verdict_part(one: Verdict, *, everything: bool = False) -> doc.VerdictValues:
+    """Turn the judge's record into the document's; ``everything`` shows unlikely causes in full too."""
+    shown = [cause for cause in one.causes if everything or cause.band not in {"unlikely", "ruled out", "ruled-out"}]
+    aside = [cause for cause in one.causes if cause not in shown]
+    return doc.VerdictValues(
+        run=one.run,
+        named=one.named,
+        confirmed=one.confirmed,
+        abstained_because=one.abstained_because,
+        causes=tuple(_cause(cause, one) for cause in shown),
+        set_aside=tuple(
+            doc.SetAside(
+                id=cause.id,
+                band=cause.band,
+                words=CAUSES[cause.id].words.english if cause.id in CAUSES else None,
+                because=min(cause.clues, key=lambda clue: clue.weight).words
+                if cause.clues and min(c.weight for c in cause.clues) < 0
+                else None,
+            )
+            for cause in aside
+        ),
+    )
+
+
+def _cause(cause: Any, one: Verdict) -> doc.CauseFound:
+    return doc.CauseFound(
+        id=cause.id,
+        family=cause.family,
+        band=cause.band,
+        low=cause.low,
+        now=cause.now,
+        high=cause.high,
+        explains=cause.explains,
+        words=CAUSES[cause.id].words.english if cause.id in CAUSES else None,
+        overturned_by=one.overturned_by.get(cause.id, ()),
+        clues=tuple(
+            doc.ClueFound(
+                words=clue.words,
+                truth=clue.truth,
+                weight=clue.weight,
+                facts=tuple(
+                    doc.FactFound(
+                        id=fact.id,
+                        found=fact.found,
+                        source=fact.source,
+                        why_unknown=fact.why_unknown,
+                        words=VOCABULARY[fact.id].words.english if fact.id in VOCABULARY else None,
+                        unit=VOCABULARY[fact.id].unit if fact.id in VOCABULARY else None,
+                    )
+                    for fact in clue.facts
+                ),
+            )
+            for clue in cause.clues
+        ),
+    )
+
+
+def next_test_part(step: NextTest) -> doc.NextTest:
+    """Turn the chosen step into the document's."""
+    return doc.NextTest(
+        kind=step.kind,
+        variable=step.variable,
+        from_=step.start,
+        to=step.to,
+        command=step.command,
+        undo=step.undo,
+        keep=step.keep,
+        expects=tuple(doc.Expectation(cause=one.cause, words=one.words) for one in step.expects),
+        cost=doc.TestCost(minutes=step.cost.minutes, tokens=step.cost.tokens, quality=step.cost.quality),
+        reason=step.reason,
+    )
+
+
+_PATHS = {
+    "kv_type_k": "subject.kv_cache.type_k",
+    "kv_type_v": "subject.kv_cache.type_v",
+    "gpu_layers": "subject.placement.gpu_layers",
+    "tensor_split": "subject.placement.tensor_split",
+    "split_mode": "subject.placement.split_mode",
+    "overrides": "subject.placement.overrides",
+    "batch": "subject.runtime.batch",
+    "ubatch": "subject.runtime.ubatch",
+    "flash_attention": "subject.runtime.flash_attention",
+    "threads": "subject.runtime.threads",
+    "speculation": "subject.runtime.speculation",
+}
+
+
+def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> dict[str, Unavailable]:
+    found: dict[str, Unavailable] = {}
+    had_process = any(record.source == "process" for record, _reading in evidence.of(Configuration))
+    for name, path in _PATHS.items():
+        if name not in settings:
+            note = (
+                "not on the server's command line, so its default holds"
+                if had_process
+                else "the server does not tell it over HTTP, and its command line was not seen"
+            )
+            found[path] = Unavailable(why="not-offered", note=note)
+    for record in evidence.all:
+        if record.unavailable is not None:
+            found.setdefault(f"evidence.{record.kind}", record.unavailable)
+    return found
+
+
+def _log_lines(evidence: EvidenceSet) -> tuple[doc.LogLine, ...]:
+    lines: dict[tuple[str, int, str], doc.LogLine] = {}
+    for record, event in evidence.of(LogEvent):
+        worth = FAILURES.get(event.event, TELLING.get(event.event, 0.0))
+        if worth <= 0 or not event.text:
+            continue
+        key = (event.log, event.line, event.text)
+        known = lines.get(key)
+        if known is None or worth > known.worth:
+            lines[key] = doc.LogLine(
+                text=event.text,
+                log=event.log or None,
+                line=event.line or None,
+                run=record.run,
+                event=event.event,
+                worth=worth,
+                is_error=event.event in FAILURES or event.level == "error",
+            )
+    best = sorted(lines.values(), key=lambda one: -one.worth)[:MOST_LOG_LINES]
+    return tuple(sorted(best, key=lambda one: (one.log or "", one.line or 0)))
+
+
+def _conflicts(verdict: Verdict) -> tuple[doc.Conflict, ...]:
+    return tuple(
+        doc.Conflict(
+            fact=one.id,
+            words=VOCABULARY[one.id].words.english if one.id in VOCABULARY else None,
+            believed=one.taken.found,
+            believed_source=one.taken.source,
+            other=other.found,
+            other_source=other.source,
+        )
+        for one in verdict.conflicts
+        for other in one.others[:1]
+    )
+
+
+def _memory(evidence: EvidenceSet) -> doc.MemoryByComponent | None:
+    budget = evidence.last(MemoryBudget)
+    if budget is None:
+        return None
+    devices = {one.id: one for reading in [evidence.last(DeviceReadings)] if reading for one in reading.devices}
+    table: dict[str, dict[str, int]] = {}
+    for buffer in budget.buffers:
+        column = (
+            f"{buffer.component}_bytes" if buffer.component in {"weights", "kv", "state", "compute"} else "other_bytes"
+        )
+        row = table.setdefault(buffer.device, {})
+        row[column] = row.get(column, 0) + buffer.size_bytes
+    return doc.MemoryByComponent(
+        basis=budget.basis,
+        ctx=budget.ctx,
+        devices=tuple(
+            doc.ComponentMemory(
+                id=name,
+                name=devices[name].name if name in devices else None,
+                total_bytes=devices[name].total_bytes if name in devices else None,
+                **row,
+            )
+            for name, row in table.items()
+        ),
+    )
+
+
+def _ladder(case: Case, run: int) -> doc.LadderValues | None:
+    plans = case.payloads(LadderPlan, run)
+    if not plans:
+        return None
+    plan, bases = plans[-1], case.payloads(RecallBase, run)
+    base = bases[-1] if bases else None
+    return doc.LadderValues(
+        rungs=plan.rungs,
+        target=plan.target,
+        style=base.style if base else None,
+        able=base.able if base else None,
+        base_hit=base.hit if base else None,
+        base_asked=base.asked if base else None,
+        tokenizer=plan.tokenizer,
+        seed=plan.seed,
+    )
+
+
+def _notes(case: Case, run: int, window: WindowVerdict) -> Iterable[str]:
+    if case.dropped:
+        yield f"The tool was interrupted while writing: {case.dropped}."
+    if window.unable:
+        yield "This model cannot do the recall test even at a short length, so nothing is said about recall."
+    for entry in case.of("run-ended", run):
+        if entry.data.get("could_not_look"):
+            yield f"The session could not look further: {entry.data['could_not_look']}"

@@ -1,0 +1,92 @@
+"""What can be seen before anything is measured: server, model, windows, settings, model file, machine. Every look is evidence, also a vain one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from probes.backends.base import Backend
+from probes.backends.commands import parse_command
+from probes.backends.http import is_loopback
+from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError
+from probes.evidence.records import Evidence, Payload, Source, found, not_found
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
+from probes.gpu import read_devices
+from probes.gpu.host import read_host
+from probes.model_file import read_model
+from probes.process import ServerProcess, process_behind
+
+P = TypeVar("P", bound=Payload)
+
+
+def _tried(kind: type[P], look: Callable[[], P], *, source: Source, run: int, origin: str) -> Evidence:
+    try:
+        return found(look(), source=source, run=run, origin=origin)
+    except NotOfferedError as error:
+        return not_found(kind, "not-offered", str(error), source=source, run=run, origin=origin)
+    except CtxDoctorError as error:
+        return not_found(kind, "failed", str(error), source=source, run=run, origin=origin)
+
+
+def at_machine(run: int, pid: int | None, when: str) -> Iterator[Evidence]:
+    """Devices and host, now."""
+    yield found(read_devices(pid, when=when), source="machine", run=run, origin=when)
+    yield found(read_host(), source="machine", run=run, origin=when)
+
+
+def at_server(backend: Backend, run: int) -> Iterator[Evidence]:
+    """What the server says of itself over HTTP."""
+    url = backend.http.base_url
+    yield _tried(BackendIdentity, backend.identity, source="server", run=run, origin=url)
+    yield _tried(ModelIdentity, backend.model_identity, source="server", run=run, origin=url)
+    yield _tried(WindowReading, backend.window, source="server", run=run, origin=url)
+    yield _tried(Configuration, backend.configuration, source="server", run=run, origin=url)
+
+
+def find_process(url: str) -> tuple[ServerProcess | None, str]:
+    """Give the process behind a loopback address, or why there is none to be seen."""
+    if not is_loopback(url):
+        return None, "the server is on another machine"
+    try:
+        return process_behind(url), ""
+    except CtxDoctorError as error:
+        return None, str(error)
+
+
+def at_process(process: ServerProcess | None, why: str, backend: str | None, run: int) -> Iterator[Evidence]:
+    """Settings from the command line and environment of the server's process, and the window that was asked for there."""
+    if process is None:
+        yield not_found(Configuration, "not-offered", why, source="process", run=run, origin="process")
+        return
+    settings = parse_command(process.argv, process.environment, backend)
+    yield found(settings, source="process", run=run, origin=f"process {process.pid}")
+    yield from asked_window(settings, run, f"process {process.pid}")
+
+
+def asked_window(settings: Configuration, run: int, origin: str, source: Source = "process") -> Iterator[Evidence]:
+    """Give the window that a command line asks for, as a reading of its own."""
+    asked, slots, unified = (settings.settings.get(name) for name in ("ctx", "parallel", "kv_unified"))
+    values = {
+        "asked": asked.value if asked and isinstance(asked.value, int) and asked.value > 0 else None,
+        "slots": slots.value if slots and isinstance(slots.value, int) and slots.value > 0 else None,
+        "unified": unified.value if unified and isinstance(unified.value, bool) else None,
+    }
+    if any(value is not None for value in values.values()):
+        yield found(WindowReading(**values), source=source, run=run, origin=origin)
+
+
+def at_model_file(path: str | None, run: int, *, local: bool) -> Iterator[Evidence]:
+    """The model file's header, where the path is one on this machine."""
+    if not path or not local:
+        why = "the server does not say which file" if not path else "the file is on the server's machine"
+        yield not_found(ModelFile, "not-offered", why, source="file", run=run, origin=path or "")
+        return
+    try:
+        if not Path(path).exists():
+            raise NotOfferedError(f"{path} is not on this machine or may not be looked at")
+        yield found(read_model(path), source="file", run=run, origin=path)
+    except NotOfferedError as error:
+        yield not_found(ModelFile, "not-offered", str(error), source="file", run=run, origin=path)
+    except (BadFileError, OSError) as error:
+        yield not_found(ModelFile, "failed", str(error), source="file", run=run, origin=path)

@@ -1,0 +1,28 @@
+"""What a run was asked to do. Kept with the run, so that an interrupted one can be resumed with the same."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from probes.evidence.records import Record, Text
+
+
+class RunOptions(Record):
+    """Options of one run; the key is never kept."""
+
+    url: Text | None = None
+    model: Text | None = None
+    backend: Text | None = None
+    tokenizer: Text | None = None
+    logs: tuple[Text, ...] = ()
+    launch: tuple[Text, ...] | None = None
+    launch_env: dict[str, Text] = Field(default_factory=dict)
+    address_space_bytes: int | None = None
+    target: int | None = None
+    output_tokens: int | None = None
+    ladder: tuple[int, ...] | None = None
+    budget_s: float = 1800.0
+    control_url: Text | None = None
+    text_folder: Text | None = None
+    seed: int = 0
+    load_deadline_s: float = 600.0

@@ -1,0 +1,83 @@
+"""One run of one case, from its options to its exit code: the case is opened or made, the walk is done, the result is told."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+from diagnose.case import Case, find
+from diagnose.console import Terminal
+from diagnose.leftovers import end_leftovers
+from diagnose.options import RunOptions
+from diagnose.session import Walk, begin, walk
+from diagnose.version import version
+from probes.evidence.answers import Answer
+from probes.evidence.errors import CaseError
+from probes.evidence.records import found
+from probes.evidence.rungs import Criteria
+from probes.evidence.words import words
+from rules.catalogue import Mode
+
+
+def open_or_create(name: str | None, symptom: str | None) -> Case:
+    """Open the case of that name, or make it; without a name a new one is made."""
+    if name is not None:
+        try:
+            find(name)
+        except CaseError:
+            return Case.create(symptom, tool_version=version(), name=name)
+        return Case.open(name)
+    return Case.create(symptom, tool_version=version())
+
+
+def as_interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Treat SIGTERM as Ctrl-C: what was started is stopped, and the case is kept."""
+    raise KeyboardInterrupt
+
+
+def perform(
+    case: Case,
+    options: RunOptions,
+    criteria: Criteria,
+    answers: Sequence[Answer],
+    terminal: Terminal,
+    *,
+    api_key: str | None = None,
+    mode: Mode = "session",
+) -> Walk:
+    """Do one run of an open case. KeyboardInterrupt passes through, after the case was told how to go on."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, as_interrupt)
+    for command in end_leftovers():
+        terminal.say(
+            words("A server that an earlier ctxdoctor left running was ended: {command}", command=command[:200])
+        )
+    for answer in answers:
+        case.add(found(answer, source="user", run=0, origin=answer.question))
+    options, criteria, resumed = begin(case, options, criteria)
+    if resumed:
+        terminal.say(words("Going on with run {run} of case {case}.", run=case.run, case=case.id))
+    else:
+        terminal.say(
+            words(
+                "Case {case}, run {run}. If it is interrupted, go on with: ctxdoctor run --case {case}",
+                case=case.id,
+                run=case.run,
+            )
+        )
+    if case.dropped:
+        terminal.say(words("Note: {what}", what=case.dropped))
+    one = Walk(case, options, terminal, criteria, api_key=api_key, mode=mode)
+    try:
+        walk(one)
+    except KeyboardInterrupt:
+        terminal.finish_progress()
+        terminal.say(
+            words(
+                "Interrupted; everything measured so far is kept. Go on with: ctxdoctor run --case {case}", case=case.id
+            )
+        )
+        raise
+    return one

@@ -1,0 +1,111 @@
+"""From the symptom and what is still open to the probes: which, in which order, within the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from diagnose.questions import QUESTIONS
+from probes.evidence.events import LogEvent
+from probes.evidence.machine import DeviceReadings, HostReading
+from probes.evidence.records import Payload
+from probes.evidence.request import CacheReuse, ConcurrencyTrial, FailingLength, TruncationReading
+from probes.evidence.rungs import RecallBase, RungResult
+from probes.evidence.subject import ModelFile
+from rules.derive import all_derivations
+from rules.engine import Closer, Fact
+from rules.facts import VOCABULARY
+
+ORDER: Mapping[str | None, tuple[str, ...]] = {
+    # symptom → probes in the order in which they tell most for that symptom
+    "immediate-oom": ("allocation", "truncation", "recall", "ladder", "fixed-length"),
+    "fixed-length-error": ("allocation", "truncation", "fixed-length", "recall", "ladder", "repeat"),
+    "slow-long-context": ("allocation", "truncation", "recall", "ladder", "cache-reuse", "speed"),
+    "forgetting": ("allocation", "truncation", "recall", "ladder", "cache-reuse"),
+    "flaky": ("allocation", "truncation", "recall", "repeat", "ladder", "fixed-length", "cache-reuse"),
+    None: ("allocation", "truncation", "recall", "ladder"),
+}
+
+GIVES: Mapping[str, tuple[type[Payload], ...]] = {
+    "truncation": (TruncationReading,),
+    "recall": (RecallBase,),
+    "ladder": (RungResult,),
+    "fixed-length": (FailingLength,),
+    "repeat": (ConcurrencyTrial,),
+    "cache-reuse": (CacheReuse,),
+    "speed": (RungResult,),
+}
+MINUTES: Mapping[str, float] = {
+    "truncation": 0.2,
+    "recall": 1.0,
+    "ladder": 10.0,
+    "fixed-length": 2.0,
+    "repeat": 2.0,
+    "cache-reuse": 0.5,
+    "speed": 2.0,
+}
+FILES: Mapping[str, tuple[type[Payload], float]] = {
+    "log": (LogEvent, 1.0),
+    "model-file": (ModelFile, 1.0),
+    "devices": (DeviceReadings, 0.5),
+    "host": (HostReading, 0.5),
+}
+QUESTION_MINUTES = 0.3
+
+
+def order_for(symptom: str | None) -> tuple[str, ...]:
+    """Give the probes of a symptom in their order."""
+    return ORDER.get(symptom, ORDER[None])
+
+
+@cache
+def _facts_read_from(kind: type[Payload]) -> frozenset[Fact[object]]:
+    derivations = all_derivations()
+    return frozenset(
+        fact for fact, givers in derivations.givers.items() if any(kind in giver.reads for giver in givers)
+    )
+
+
+def closers(
+    answered: Collection[str], done: Collection[str], *, server: bool, person: bool, logs: bool
+) -> list[Closer]:
+    """Give what could still close unknowns: probes not run (with a server), questions not answered (with a person), a log not given."""
+    found: list[Closer] = []
+    if server:
+        found += [
+            Closer(name, "probe", frozenset().union(*(_facts_read_from(kind) for kind in kinds)), MINUTES[name])
+            for name, kinds in GIVES.items()
+            if name not in done
+        ]
+    if person:
+        found += [
+            Closer(one.id, "ask", frozenset({VOCABULARY[one.fact]}), QUESTION_MINUTES)
+            for one in QUESTIONS
+            if one.id not in answered and one.fact in VOCABULARY
+        ]
+    if not logs:
+        found.append(Closer("log", "give", _facts_read_from(LogEvent), 1.0))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One probe of a plan, and whether the budget holds it."""
+
+    probe: str
+    seconds: float
+    fits: bool
+
+
+def within(names: Iterable[str], seconds_of: Callable[[str], float], budget_s: float) -> list[Step]:
+    """Lay probes into the budget in their order; one that does not fit is kept, marked, so that it can be said."""
+    left = budget_s
+    steps: list[Step] = []
+    for name in names:
+        seconds = seconds_of(name)
+        fits = seconds <= left
+        if fits:
+            left -= seconds
+        steps.append(Step(name, seconds, fits))
+    return steps

@@ -1,0 +1,563 @@
+"""One run of a case: open the server, look, measure, judge. A walk through the floors; what each step does lives there.
+
+Every piece of evidence is in the journal before the next is measured. A run that was interrupted is gone on with: what is in the journal is not
+measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from diagnose import look
+from diagnose.case import Case
+from diagnose.leftovers import noted
+from diagnose.options import RunOptions
+from diagnose.plan import closers, order_for
+from diagnose.steps import with_command
+from diagnose.ui import Ui
+from diagnose.window import WindowVerdict, judge_window, passes
+from probes.allocation import AllocationProbe
+from probes.attempt import Asking
+from probes.backends.base import Backend
+from probes.backends.commands import parse_command
+from probes.backends.http import Http
+from probes.backends.recognise import recognise
+from probes.base import Probe, ProbeContext, Progress, Sent
+from probes.cache_reuse import CacheReuseProbe
+from probes.counting import counter_for
+from probes.evidence.answers import Answer
+from probes.evidence.errors import (
+    CouldNotLookError,
+    CtxDoctorError,
+    InputError,
+    LaunchFailedError,
+    StillLoadingError,
+)
+from probes.evidence.events import LogEvent, LogSummary
+from probes.evidence.records import Evidence, found, not_found
+from probes.evidence.request import Launch, ProcessEnded, TruncationReading
+from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
+from probes.evidence.subject import Configuration, ModelIdentity, WindowReading
+from probes.evidence.words import words
+from probes.fixed_length import FixedLengthProbe
+from probes.gpu.sampler import Sampler
+from probes.ladder.rungs import Ladder, build_ladder, ladder_rungs
+from probes.ladder.text import Counter, read_own
+from probes.ladder_walk import LadderProbe
+from probes.launch import Server, address_of
+from probes.logs.reader import collect_log
+from probes.recall import RecallProbe
+from probes.repeat import RepeatProbe
+from probes.speed import SpeedProbe
+from probes.truncation import TruncationProbe
+from rules.catalogue import Mode, judge_evidence
+from rules.engine import Facts, Judgement
+from rules.verdict import NextTest, Verdict, next_step, verdict_of
+
+LOG_EVENTS = 400
+"""At most so many events of one log go into the case."""
+SHORT_RUNG_CANARIES = 27
+TAIL_TOKENS = 64
+"""Left in each rung for the question that follows the text; the chat template's own tokens are added where they can be counted."""
+DEFAULT_OUTPUT = (128, 2048)
+"""Least and most that is reserved for the answer where nobody says; a 64th of the window between."""
+
+
+@dataclass
+class Walk:
+    """A run under way: its case and options, and what was opened for it."""
+
+    case: Case
+    options: RunOptions
+    ui: Ui
+    criteria: Criteria
+    api_key: str | None = None
+    mode: Mode = "session"
+    backend: Backend | None = None
+    counter: Counter | None = None
+    server: Server | None = None
+    log_paths: list[Path] = field(default_factory=list)
+    sent: Sent = field(default_factory=Sent)
+    could_not_look: CtxDoctorError | None = None
+
+    @property
+    def run(self) -> int:
+        """The number of this run."""
+        return self.case.run
+
+    def add(self, evidence: Evidence) -> Evidence:
+        """Put evidence into the journal."""
+        return self.case.add(evidence)
+
+    def mine(self, kind: type[Any]) -> list[Any]:
+        """Give this run's payloads of a kind."""
+        return self.case.payloads(kind, self.run)
+
+    def last(self, kind: type[Any]) -> Any:
+        """Give this run's newest payload of a kind, or None."""
+        pieces = self.mine(kind)
+        return pieces[-1] if pieces else None
+
+
+def begin(case: Case, options: RunOptions, criteria: Criteria) -> tuple[RunOptions, Criteria, bool]:
+    """Begin a run, or take up the one that was interrupted. Criteria are fixed here and never changed: gives those in force."""
+    run = case.run
+    resumed = run > 0 and not case.has_ended(run)
+    if resumed:
+        started = next(iter(case.of("run", run)))
+        options = RunOptions.model_validate(started.data.get("options", {}))
+        kept = case.payloads(Criteria, run)
+        return options, (kept[-1] if kept else criteria), True
+    case.append("run", {"options": options.model_dump(mode="json")}, run=run + 1)
+    fixed = criteria.model_copy(update={"fixed_at": case.entries[-1].at})
+    case.add(found(fixed, source="user", run=run + 1, origin="criteria"))
+    return options, fixed, False
+
+
+def walk(one: Walk) -> None:
+    """Do a run from its beginning to its judged end."""
+    try:
+        with _opened(one):
+            if one.backend is not None:
+                _look(one)
+                _measure(one)
+    except (CouldNotLookError, LaunchFailedError) as error:
+        one.could_not_look = error
+        one.add(not_found("session", "failed", str(error), run=one.run, origin="session"))
+    finally:
+        one.ui.finish_progress()
+    _read_logs(one)
+    judge_run(one)
+    one.case.append("run-ended", {"could_not_look": str(one.could_not_look) if one.could_not_look else None})
+
+
+# -- opening ---------------------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(one: Walk) -> Iterator[None]:
+    """Start the server where a command was given, and find out which one answers."""
+    one.log_paths += [Path(path) for path in one.options.logs]
+    with contextlib.ExitStack() as stack:
+        url = one.options.url
+        if one.options.launch:
+            url = stack.enter_context(_launched(one))
+            if url is None:
+                yield
+                return
+        if url is None:
+            raise InputError("no server: give its address, for example `ctxdoctor run 8080`, or --launch 'COMMAND'")
+        http = stack.enter_context(Http(url, one.api_key))
+        one.backend = _recognised(one, http)
+        yield
+
+
+@contextlib.contextmanager
+def _launched(one: Walk) -> Iterator[str | None]:
+    """Start the user's command; a failed start is evidence, and gives None."""
+    command = one.options.launch or ()
+    one.case.make_room()
+    for evidence in look.at_machine(one.run, None, "before load"):
+        one.add(evidence)
+    log_path = one.case.folder / "logs" / f"server-run{one.run}-{len(one.mine(Launch)) + 1}.log"
+    settings = parse_command(command, one.options.launch_env)
+    one.add(found(settings, source="process", run=one.run, origin="launch command"))
+    for evidence in look.asked_window(settings, one.run, "launch command"):
+        one.add(evidence)
+    server = Server(
+        command,
+        log_path=log_path,
+        environment=one.options.launch_env,
+        address_space_bytes=one.options.address_space_bytes,
+    )
+    one.server = server
+    one.log_paths.append(log_path)
+    port = settings.settings.get("port")
+    wanted = port.value if port is not None and isinstance(port.value, int) else None
+    one.ui.say(words("Starting the server: {command}", command=" ".join(settings.command or command)))
+    with server:
+        server.start()
+        with noted(server.pid, server.created, tuple(settings.command or command)):
+            launch = server.wait_healthy(
+                lambda pid: address_of(pid, _answers, wanted),
+                one.options.load_deadline_s,
+                lambda waited, deadline: one.ui.progress(
+                    "the server loads its model", waited / deadline, f"{waited:.0f} s"
+                ),
+            )
+            one.add(
+                found(
+                    launch.model_copy(update={"command": settings.command or launch.command}),
+                    source="measured",
+                    run=one.run,
+                )
+            )
+            if not launch.healthy:
+                one.ui.say(words("The server did not start: {why}", why=launch.why))
+            yield server.url if launch.healthy else None
+
+
+def _answers(url: str) -> bool:
+    """Say whether something at an address speaks HTTP and is done loading."""
+    try:
+        with Http(url, connect_s=1.0) as http:
+            return http.get("/health", deadline_s=2.0).status != 503
+    except CtxDoctorError:
+        return False
+
+
+def _recognised(one: Walk, http: Http) -> Backend:
+    """Find out which server answers; one that still loads is waited for."""
+    begun = time.monotonic()
+    while True:
+        try:
+            return recognise(http, one.options.backend, model=one.options.model)
+        except StillLoadingError:
+            waited = time.monotonic() - begun
+            if waited > one.options.load_deadline_s:
+                raise
+            one.ui.progress("the server loads its model", waited / one.options.load_deadline_s, f"{waited:.0f} s")
+            time.sleep(0.5)
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _look(one: Walk) -> None:
+    """Everything that is to be seen without sending a prompt; once a run."""
+    backend = one.backend
+    assert backend is not None
+    process, why = look.find_process(backend.http.base_url)
+    if "look" not in one.case.done_probes(one.run):
+        one.case.make_room()
+        for evidence in look.at_server(backend, one.run):
+            one.add(evidence)
+        for evidence in look.at_process(process, why, backend.name, one.run):
+            one.add(evidence)
+        for evidence in look.at_machine(one.run, process.pid if process else None, "before run"):
+            one.add(evidence)
+        model = one.last(ModelIdentity)
+        path = model.path if model is not None else None
+        settings = [
+            setting
+            for reading in one.mine(Configuration)
+            for name, setting in reading.settings.items()
+            if name == "model_path"
+        ]
+        if path is None and settings and isinstance(settings[-1].value, str):
+            path = settings[-1].value
+        for evidence in look.at_model_file(path, one.run, local=process is not None):
+            one.add(evidence)
+        one.case.append("probe-done", {"probe": "look"})
+    if process is not None and one.server is None:
+        log_file = parse_command(process.argv, process.environment, backend.name).settings.get("log_file")
+        if log_file is not None and isinstance(log_file.value, str):
+            one.log_paths.append(Path(process.cwd or ".") / log_file.value)
+    one.counter = counter_for(backend, one.options.tokenizer)
+
+
+# -- measuring -------------------------------------------------------------------------------------------------------------------------
+
+
+def _measure(one: Walk) -> None:
+    """Run the probes of the plan, each within what is left of the budget."""
+    backend, counter = one.backend, one.counter
+    assert backend is not None
+    if counter is None:
+        raise CouldNotLookError(
+            "this server cannot count tokens; give the model's tokenizer with --tokenizer FOLDER-OR-NAME"
+        )
+    process, _why = look.find_process(backend.http.base_url)
+    ends = time.monotonic() + one.options.budget_s
+    sampler = Sampler(process.pid if process else None)
+    context = ProbeContext(
+        backend=backend,
+        counter=counter,
+        sampler=sampler,
+        progress=Progress(one.ui.progress),
+        sent=one.sent,
+        run=one.run,
+        seed=one.options.seed,
+        ends_at=ends,
+        process_ended=partial(_ended, one, process.pid if process else None),
+    )
+    window = _window_of(one)
+    shape = _shape(one, window)
+    sampler.start()
+    try:
+        for name in order_for(one.case.symptom):
+            if name in one.case.done_probes(one.run):
+                continue
+            if context.process_ended() is not None:
+                one.add(not_found(name, "failed", "the server's process has ended", run=one.run, origin=name))
+                continue
+            probe = _probe(name, one, shape)
+            if probe is None:
+                continue
+            seconds = probe.cost(context).seconds
+            if seconds > context.time_left():
+                note = (
+                    f"it would take about {seconds:.0f} s and the budget has {max(0, context.time_left()):.0f} s left"
+                )
+                one.add(not_found(name, "not-run", note, run=one.run, origin=name))
+                continue
+            one.case.make_room()
+            for evidence in probe.collect(context):
+                one.add(evidence)
+            one.case.append("probe-done", {"probe": name})
+            one.case.append(
+                "sent",
+                {
+                    "requests": one.sent.requests,
+                    "prompt_tokens": one.sent.prompt_tokens,
+                    "generated_tokens": one.sent.generated_tokens,
+                },
+            )
+    finally:
+        sampler.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What will be measured: lengths, texts, the answer's reserve."""
+
+    window: int
+    target: int | None
+    output_tokens: int
+    rungs: tuple[int, ...]
+    texts: Ladder
+
+    @property
+    def target_input(self) -> int | None:
+        """Prompt tokens of the target window."""
+        return None if self.target is None else self.target - self.output_tokens
+
+
+def output_reserve(window: int, asked: int | None) -> int:
+    """Give the part of a window that is kept for the answer."""
+    if asked is not None:
+        return asked
+    least, most = DEFAULT_OUTPUT
+    return max(least, min(most, window // 64))
+
+
+def _window_of(one: Walk) -> int:
+    """Give the window in force by what was read; where no server says it, the target."""
+    readings = [reading.in_force for reading in one.mine(WindowReading) if reading.in_force]
+    if readings:
+        return int(readings[-1])
+    asked = [
+        reading.asked or reading.trained for reading in one.mine(WindowReading) if reading.asked or reading.trained
+    ]
+    window = one.options.target or (asked[-1] if asked else None)
+    if window is None:
+        raise CouldNotLookError("this server does not say its window; give the one you want with --target N")
+    return int(window)
+
+
+def wanted_window(one: Walk) -> int | None:
+    """Give the window that the user wants: the option, else the answer."""
+    if one.options.target is not None:
+        return one.options.target
+    for answer in reversed(one.case.payloads(Answer)):
+        if answer.question == "window_wanted" and isinstance(answer.value, int) and not isinstance(answer.value, bool):
+            return answer.value
+    return None
+
+
+def _shape(one: Walk, window: int) -> Shape:
+    """Fix the ladder before its first rung, or take the one that was fixed before an interruption."""
+    counter, backend = one.counter, one.backend
+    assert counter is not None
+    assert backend is not None
+    target = wanted_window(one)
+    plan = one.last(LadderPlan)
+    output = plan.output_tokens if plan else output_reserve(min(window, target or window), one.options.output_tokens)
+    if plan is None:
+        usable = [rung for rung in one.options.ladder or () if rung + output <= window]
+        rungs = tuple(usable) or ladder_rungs(window, output, target)
+        why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
+        plan = LadderPlan(
+            rungs=rungs, target=target, output_tokens=output, seed=one.options.seed, why=why, tokenizer=counter.name
+        )
+        one.add(found(plan, source="measured", run=one.run, origin="plan"))
+    filler = None
+    if one.options.text_folder:
+        own = read_own(Path(one.options.text_folder), one.options.seed)
+        filler = partial(own.stream, one.options.seed)
+    one.ui.progress("the text is written", 0.0, f"{max(plan.rungs)} tokens")
+    depths = [(place + 0.5) / SHORT_RUNG_CANARIES for place in range(SHORT_RUNG_CANARIES)]
+    texts = build_ladder(
+        plan.rungs,
+        counter,
+        seed=plan.seed,
+        reserve=TAIL_TOKENS + _template_tokens(backend),
+        base_depths=depths,
+        filler=filler,
+    )
+    return Shape(window, target, output, plan.rungs, texts)
+
+
+def _template_tokens(backend: Backend) -> int:
+    """Count what the chat template adds, where the server can say so; a guess of 64 where it cannot."""
+    try:
+        return max(0, backend.count_chat_tokens([{"role": "user", "content": "."}]))
+    except CtxDoctorError:
+        return 64
+
+
+def _ended(one: Walk, pid: int | None) -> ProcessEnded | None:
+    """Say whether the server's process is gone."""
+    if one.server is not None:
+        return one.server.ended()
+    if pid is None:
+        return None
+    import psutil  # noqa: PLC0415 - the system's own answer, needed only here
+
+    try:
+        if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            return None
+    except psutil.NoSuchProcess:
+        pass
+    except psutil.Error:
+        return None
+    return ProcessEnded()
+
+
+def _asking(one: Walk) -> Asking:
+    """Give the way in which this model is asked, as the base found it."""
+    base = one.last(RecallBase)
+    if base is None:
+        return Asking()
+    return Asking(style=base.style, several=base.several, reasoning=base.reasoning)
+
+
+def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
+    """Make a probe from what is known so far; None where it makes no sense here."""
+    rungs = one.mine(RungResult)
+    passed = [one_.input_tokens for one_ in rungs if one_.result == "passed"]
+    failed = [one_.input_tokens for one_ in rungs if one_.result != "passed"]
+    if name == "allocation":
+        events = one.mine(LogEvent) or _events_now(one)
+        return AllocationProbe(events, ctx=shape.window, log_was_read=bool(one.log_paths))
+    if name == "truncation":
+        return TruncationProbe(shape.window, afford=int(one.options.budget_s * 50))
+    if name == "recall":
+        return RecallProbe(shape.texts.rungs[0])
+    if name == "ladder":
+        base = one.last(RecallBase)
+        plan = one.last(LadderPlan)
+        assert plan is not None
+        return LadderProbe(plan, shape.texts, _asking(one), one.criteria, partial(passes, one.criteria, base), rungs)
+    if name == "fixed-length":
+        wanted = shape.target_input or shape.window
+        refused = [
+            reading for reading in one.mine(TruncationReading) if reading.verdict == "refused" and reading.window
+        ]
+        if wanted <= shape.window - shape.output_tokens and not failed:
+            return None
+        if refused and shape.target is None and not failed:
+            return None
+        lowest = min(failed, default=None)
+        return FixedLengthProbe(
+            wanted, passed=max((n for n in passed if lowest is None or n < lowest), default=0), failed=lowest
+        )
+    if name == "repeat":
+        slots = max((reading.slots or 1 for reading in one.mine(WindowReading)), default=1)
+        length = max(256, int(shape.window * 0.6)) if slots > 1 else max(256, min(max(passed, default=2048), 4096))
+        return RepeatProbe(length, concurrency=min(max(2, slots), 4))
+    if name == "cache-reuse":
+        return CacheReuseProbe(max(256, min(1536, shape.window // 4)))
+    if name == "speed":
+        texts = [
+            text
+            for text in shape.texts.rungs
+            if text.rung in {shape.rungs[0], *(one_.rung for one_ in rungs if one_.result == "passed")}
+        ]
+        return SpeedProbe([texts[0], texts[-1]] if len(texts) > 1 else texts, first_attempt=10)
+    raise ValueError(name)
+
+
+# -- logs, judging ---------------------------------------------------------------------------------------------------------------------
+
+
+def _events_now(one: Walk) -> Sequence[LogEvent]:
+    """Read the logs as they are now, without keeping them: the whole is kept at the end of the run."""
+    events: list[LogEvent] = []
+    for path in one.log_paths:
+        with contextlib.suppress(CtxDoctorError, OSError):
+            events += collect_log(path, max_events=LOG_EVENTS)[0]
+    return events
+
+
+def _read_logs(one: Walk) -> None:
+    """Put every log's events into the case, once a run."""
+    if "logs" in one.case.done_probes(one.run):
+        return
+    if not one.log_paths:
+        one.add(
+            not_found(
+                LogEvent, "not-run", "no log was given; add it with --log FILE", source="log", run=one.run, origin="log"
+            )
+        )
+    for path in one.log_paths:
+        try:
+            events, summary = collect_log(path, max_events=LOG_EVENTS)
+        except CtxDoctorError as error:
+            one.add(not_found(LogSummary, "failed", str(error), source="log", run=one.run, origin=str(path)))
+            one.ui.say(words("The log cannot be read: {why}", why=str(error)))
+            continue
+        one.add(found(summary, source="log", run=one.run, origin=path.name))
+        one.case.add_all(
+            [found(event, source="log", run=one.run, origin=f"{path.name}:{event.line}") for event in events]
+        )
+    one.case.append("probe-done", {"probe": "logs"})
+
+
+def judged(case: Case, run: int, mode: Mode) -> tuple[Judgement, Facts]:
+    """Judge a run's evidence as it is in the journal."""
+    return judge_evidence(case.evidence(run), mode)
+
+
+def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
+    """Judge, and write the verdict and the next test into the journal."""
+    judgement, facts = judged(one.case, one.run, one.mode)
+    verdict = verdict_of(judgement, facts, run=one.run)
+    answered = {answer.question for answer in one.case.payloads(Answer)}
+    ahead = closers(
+        answered,
+        one.case.done_probes(one.run),
+        server=one.backend is not None and one.mode != "triage",
+        person=one.mode != "run",
+        logs=bool(one.mine(LogEvent)),
+    )
+    tried = {
+        (str(entry.data.get("variable")), str(entry.data.get("to")))
+        for entry in one.case.of("next-test")
+        if entry.run < one.run
+    }
+    step = next_step(judgement, facts, ahead, tried)
+    one.case.append("verdict", verdict.model_dump(mode="json"))
+    if step is not None:
+        step = with_command(step, one.case.evidence(one.run), one.options.backend)
+    one.case.append("next-test", step.model_dump(mode="json") if step is not None else {})
+    return verdict, step
+
+
+def window_verdict(case: Case, run: int) -> WindowVerdict:
+    """Judge the window that a run proved."""
+    criteria = (case.payloads(Criteria, run) or [Criteria()])[-1]
+    plans = case.payloads(LadderPlan, run)
+    bases = case.payloads(RecallBase, run)
+    base = bases[-1] if bases else None
+    readings = [reading.in_force for reading in case.payloads(WindowReading, run) if reading.in_force]
+    plan = plans[-1] if plans else None
+    target = plan.target - plan.output_tokens if plan and plan.target else None
+    window = readings[-1] - plan.output_tokens if readings and plan else None
+    return judge_window(case.payloads(RungResult, run), criteria, base, target_input=target, window=window)

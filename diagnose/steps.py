@@ -1,0 +1,42 @@
+"""The next test as the user can run it: their own command with only that setting changed, and how to undo it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probes.backends.commands import as_text, change_command, change_steps, detect_backend
+from probes.evidence.errors import CtxDoctorError
+from probes.evidence.records import EvidenceSet
+from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
+from rules.verdict import NextTest
+
+
+def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None = None) -> NextTest:
+    """Fill in command and undo of a change; a habit, a question or a probe has none."""
+    if step.kind != "change":
+        return step
+    commands = [reading.command for _record, reading in evidence.of(Configuration) if reading.command]
+    identity = evidence.last(BackendIdentity)
+    model = evidence.last(ModelIdentity)
+    argv = commands[-1] if commands else ()
+    backend = (
+        (identity.name if identity is not None else None) or backend_hint or (detect_backend(argv) if argv else None)
+    )
+    value: Any = list(step.to) if isinstance(step.to, tuple) else step.to
+    start: Any = list(step.start) if isinstance(step.start, tuple) else step.start
+    if argv:
+        try:
+            changed = change_command(argv, backend, step.variable, value)
+        except CtxDoctorError:
+            changed = []
+        if changed and list(changed) != list(argv):
+            return step.model_copy(update={"command": as_text(changed), "undo": as_text(argv)})
+    name = model.name if model is not None else None
+    try:
+        how = change_steps(backend or "llama.cpp", step.variable, value, model=name)
+        back = change_steps(backend or "llama.cpp", step.variable, start, model=name)
+    except CtxDoctorError:
+        return step
+    return step.model_copy(
+        update={"command": "\n".join(one.english for one in how), "undo": "\n".join(one.english for one in back)}
+    )

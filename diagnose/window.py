@@ -1,0 +1,264 @@
+"""Three verdicts at each length — fits, fast enough, recalls — and the window that was proved by them.
+
+What holds is decided by the criteria that were written down before the first rung. Recall is judged over all attempts at a length together,
+against the model's own base and the noise of so few canaries (:mod:`probes.ladder.scoring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from probes.evidence.rungs import Criteria, RecallBase, RungResult
+from probes.evidence.words import Words, words
+from probes.ladder.scoring import RecallVerdict, judge_recall, pooled
+
+
+@dataclass(frozen=True, slots=True)
+class LengthVerdict:
+    """One length, all attempts. None: cannot be told."""
+
+    tokens: int
+    attempts: int
+    fits: bool | None
+    fast_enough: bool | None
+    recalls: bool | None
+    recall: RecallVerdict | None = None
+    why: tuple[Words, ...] = ()
+
+    def holds(self, repeats: int) -> bool:
+        """Say whether all three hold, as often in a row as the criteria ask."""
+        return self.attempts >= repeats and self.fits is True and self.fast_enough is True and self.recalls is True
+
+
+@dataclass(frozen=True, slots=True)
+class WindowVerdict:
+    """What was proved over all lengths."""
+
+    lengths: tuple[LengthVerdict, ...] = ()
+    fits: int | None = None
+    fast_enough: int | None = None
+    recalls: int | None = None
+    verified: int | None = None
+    target_input: int | None = None
+    target_reached: bool | None = None
+    statement: Words = field(default_factory=lambda: words("No length was measured."))
+    unable: bool = False
+
+
+def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: RecallBase | None) -> LengthVerdict:
+    """Judge one length. ``attempts`` are of one rung, oldest first."""
+    tokens = min(one.input_tokens for one in attempts)
+    why: list[Words] = []
+    bad = [one for one in attempts if one.result != "passed"]
+    fits: bool | None = not bad
+    why += [
+        words(
+            "Attempt {attempt}: {result}: {error}",
+            attempt=one.attempt,
+            result=one.result,
+            error=one.error or "no message",
+        )
+        for one in bad
+    ]
+    good = [one for one in attempts if one.result == "passed"]
+    fast = _fast_enough(good, criteria, why) if fits else None
+    recall = None
+    scores = [one.canaries for one in good if one.canaries is not None and one.canaries.asked]
+    if scores and base is not None:
+        total = pooled(scores)
+        recall = judge_recall(total.hit, total.asked, base.hit, base.asked, criteria)
+        why.append(recall.why)
+    constraints = [one.constraints for one in good if one.constraints is not None and one.constraints.asked]
+    recalls = recall.ok if recall is not None else None
+    if recall is not None and recall.standing == "unsure" and len(attempts) >= criteria.repeats:
+        # the criterion was not reached, and asking as often as agreed did not change that
+        recalls = False
+    if constraints and recalls is not False:
+        met = sum(one.met for one in constraints) / sum(one.asked for one in constraints)
+        if met < criteria.min_constraints:
+            recalls = False
+            why.append(
+                words(
+                    "{met} of the coding constraints were met, {needed} are needed.",
+                    met=f"{met:.0%}",
+                    needed=f"{criteria.min_constraints:.0%}",
+                )
+            )
+    return LengthVerdict(tokens, len(attempts), fits, fast, recalls if fits else None, recall, tuple(why))
+
+
+def _fast_enough(good: Sequence[RungResult], criteria: Criteria, why: list[Words]) -> bool | None:
+    """Every attempt has to reach every speed that was asked for; a speed that was not asked for is no hurdle."""
+    verdict: bool | None = True
+    limits = (
+        ("prefill_tps", criteria.min_prefill_tps, words("prefill, tokens per second"), 1),
+        ("generation_tps", criteria.min_generation_tps, words("generation, tokens per second"), 1),
+        ("first_token_s", criteria.max_first_token_s, words("seconds to the first token"), -1),
+    )
+    for name, limit, said, sign in limits:
+        if limit is None:
+            continue
+        found = [getattr(one, name) for one in good]
+        if any(value is not None and sign * value < sign * limit for value in found):
+            worst = min((value for value in found if value is not None), key=lambda value: sign * value)
+            why.append(
+                words("{what}: {found}, asked for {limit}", what=said.english, found=f"{worst:g}", limit=f"{limit:g}")
+            )
+            return False
+        if any(value is None for value in found):
+            verdict = None
+    return verdict
+
+
+def passes(criteria: Criteria, base: RecallBase | None, attempts: Sequence[RungResult]) -> bool | None:
+    """Say whether a length may be claimed so far: False where one of the three fails, None where one cannot be told yet."""
+    one = judge_length(attempts, criteria, base)
+    three = (one.fits, one.fast_enough, one.recalls)
+    if False in three:
+        return False
+    if one.recalls is None and base is not None and not base.able:
+        # recall cannot be asked of this model; what fits and is fast enough is still worth repeating
+        return None if None in three[:2] else True
+    return None if None in three else True
+
+
+def by_rung(results: Iterable[RungResult]) -> dict[int, list[RungResult]]:
+    """Group attempts by planned length, shortest first. Attempts without canaries (speed alone) join the others of their length."""
+    table: dict[int, list[RungResult]] = {}
+    for one in results:
+        table.setdefault(one.rung, []).append(one)
+    return dict(sorted(table.items()))
+
+
+def judge_window(
+    results: Sequence[RungResult],
+    criteria: Criteria,
+    base: RecallBase | None,
+    *,
+    target_input: int | None,
+    window: int | None,
+) -> WindowVerdict:
+    """Judge all lengths. ``target_input``: prompt tokens that the user wants; None: as much as the window holds."""
+    if not results:
+        return WindowVerdict(target_input=target_input)
+    lengths = [judge_length(attempts, criteria, base) for attempts in by_rung(results).values()]
+
+    def longest(test: str) -> int | None:
+        """The longest length at which it holds and below which it never failed."""
+        best: int | None = None
+        for one in lengths:
+            value = getattr(one, test)
+            if value is True:
+                best = one.tokens
+            elif value is False:
+                break
+        return best
+
+    fits, fast, recalls = longest("fits"), longest("fast_enough"), longest("recalls")
+    verified: int | None = None
+    for one in lengths:
+        if False in (one.fits, one.fast_enough, one.recalls):
+            break
+        if one.holds(criteria.repeats):
+            verified = one.tokens
+    unable = base is not None and not base.able
+    proved_without_recall = max(
+        (one.tokens for one in lengths if unable and one.fits and one.fast_enough and one.attempts >= criteria.repeats),
+        default=None,
+    )
+    reached: bool | None = None
+    if target_input is not None:
+        if verified is not None and verified >= target_input * 0.99:
+            reached = True
+        elif (window is not None and window < target_input) or any(
+            False in (one.fits, one.fast_enough, one.recalls) for one in lengths
+        ):
+            reached = False
+    statement = _statement(
+        criteria, lengths, verified, fits, fast, recalls, unable=unable, without_recall=proved_without_recall
+    )
+    return WindowVerdict(
+        tuple(lengths),
+        fits,
+        fast,
+        recalls,
+        verified,
+        target_input,
+        reached,
+        statement,
+        unable,
+    )
+
+
+_TIMES = {1: "once", 2: "twice in a row", 3: "three times in a row"}
+
+
+def _statement(
+    criteria: Criteria,
+    lengths: Sequence[LengthVerdict],
+    verified: int | None,
+    fits: int | None,
+    fast: int | None,
+    recalls: int | None,
+    *,
+    unable: bool,
+    without_recall: int | None,
+) -> Words:
+    times = _TIMES.get(criteria.repeats, f"{criteria.repeats} times in a row")
+    if verified is not None:
+        failed = next(
+            (one for one in lengths if one.tokens > verified and False in (one.fits, one.fast_enough, one.recalls)),
+            None,
+        )
+        if failed is None:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall.",
+                tokens=f"{verified:,}",
+                times=times,
+            )
+        if failed.fits is False:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; {failed} tokens did not run.",
+                tokens=f"{verified:,}",
+                times=times,
+                failed=f"{failed.tokens:,}",
+            )
+        if failed.fast_enough is False:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; "
+                "{failed} tokens run but are too slow: an operating boundary, not a capacity failure.",
+                tokens=f"{verified:,}",
+                times=times,
+                failed=f"{failed.tokens:,}",
+            )
+        return words(
+            "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; "
+            "{failed} tokens run but the text is not used well enough: a limit of the effective context, not of capacity.",
+            tokens=f"{verified:,}",
+            times=times,
+            failed=f"{failed.tokens:,}",
+        )
+    if unable:
+        if without_recall is not None:
+            return words(
+                "{tokens} tokens ran {times} with the required speed; recall is unknown, because this model cannot do the recall test even at a short length.",
+                tokens=f"{without_recall:,}",
+                times=times,
+            )
+        return words(
+            "No window was verified: this model cannot do the recall test even at a short length, so recall is unknown."
+        )
+    if fits is None:
+        return words("No length passed: the shortest one that was tried did not run.")
+    if recalls is None and any(one.recalls is False for one in lengths):
+        return words(
+            "{tokens} tokens run, but the text is not used well enough even at the shortest length.", tokens=f"{fits:,}"
+        )
+    if fast is None and any(one.fast_enough is False for one in lengths):
+        return words("{tokens} tokens run, but none of the lengths was as fast as asked for.", tokens=f"{fits:,}")
+    return words(
+        "No window was verified {times} yet: {tokens} tokens ran at most.",
+        times=times,
+        tokens=f"{fits:,}",
+    )

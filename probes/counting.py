@@ -1,0 +1,68 @@
+"""Who counts tokens: the server's own tokenizer first, else the model's own through transformers, else the server's usage counter, calibrated."""
+
+from __future__ import annotations
+
+import contextlib
+
+from probes.backends.base import Ask, Backend
+from probes.evidence.errors import CtxDoctorError, InputError, NotOfferedError
+from probes.ladder.text import Counter, generated
+from probes.tokenizer import calibrate, open_tokenizer
+
+SAMPLE_CHARACTERS = 6000
+
+
+def counter_for(backend: Backend, tokenizer: str | None = None, model_folder: str | None = None) -> Counter | None:
+    """Give the best counter that can be had; None where nothing can count. A tokenizer that was named by the user is used whatever else there is."""
+    if tokenizer is not None:
+        return open_tokenizer(tokenizer, fetch=False).counter()
+    counter = _of_server(backend)
+    if counter is not None:
+        return counter
+    if model_folder is not None:
+        with contextlib.suppress(CtxDoctorError):
+            return open_tokenizer(model_folder).counter()
+    return _calibrated(backend)
+
+
+def _of_server(backend: Backend) -> Counter | None:
+    try:
+        if backend.count_tokens("one two three") < 1:
+            return None
+    except CtxDoctorError:
+        return None
+    try:
+        ids = backend.tokenize("one two three")
+        back = backend.detokenize(ids)
+    except CtxDoctorError:
+        return Counter(count=backend.count_tokens, name="server")
+    if "two" not in back:
+        return Counter(count=backend.count_tokens, name="server")
+    return Counter(count=backend.count_tokens, tokenize=backend.tokenize, detokenize=backend.detokenize, name="server")
+
+
+def _calibrated(backend: Backend) -> Counter | None:
+    """Count by weight, scaled by what the server's usage counter says of two texts of different length. Two short requests."""
+    text = ""
+    for unit in generated(7):
+        text += unit.text
+        if len(text) > SAMPLE_CHARACTERS:
+            break
+    counts: list[tuple[str, int]] = []
+    for part in (text[: len(text) // 3], text):
+        answer = None
+        for ask in (
+            Ask(prompt=part, max_tokens=1, use_cache=False, deadline_s=120),
+            Ask(messages=({"role": "user", "content": part},), max_tokens=1, use_cache=False, deadline_s=120),
+        ):
+            with contextlib.suppress(NotOfferedError):
+                answer = backend.complete(ask)
+            if answer is not None and answer.error is None and answer.prompt_tokens:
+                break
+        if answer is None or answer.error is not None or not answer.prompt_tokens:
+            return None
+        counts.append((part, answer.prompt_tokens))
+    try:
+        return calibrate(counts).counter()
+    except InputError:
+        return None
