@@ -210,7 +210,7 @@ def verdict_words(document: CaseDocument, make: _Builder | None = None) -> tuple
     """Say the verdict, a sentence for each thing it says, the first of them the verdict in one line; and whether it is good news."""
     make = make or _Builder(document, STEPS[0])
     verdict = document.verdict
-    titles = {cause.id: make.tell(cause.words or "") for cause in verdict.causes}
+    titles = {cause.id: _title(make, cause) for cause in verdict.causes}
     tokens = document.window.verified_input_tokens
 
     def named(cause: str) -> Words:
@@ -418,6 +418,8 @@ def _charts(make: _Builder, run: int) -> tuple[Chart, ...]:
 
 
 _MOST_LENGTHS: Final = 24
+QUOTED_EVIDENCE: Final = frozenset({"request_error", "launch"})
+"""Kinds of evidence that are quoted as they are: the exact errors in them."""
 
 
 def departure(x: Sequence[int], values: Sequence[float | None]) -> Mark | None:
@@ -536,11 +538,16 @@ def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
     )
 
 
+def _title(make: _Builder, cause: CauseFound) -> str:
+    """Give a cause in words, without the full stop of a sentence: it stands within others."""
+    return make.tell(cause.words or "").rstrip(". ")
+
+
 def _cause(make: _Builder, verdict: VerdictValues, cause: CauseFound) -> CauseRow:
     known = [c for c in cause.clues if c.truth != "unknown"]
     return CauseRow(
         id=cause.id,
-        title=make.tell(cause.words or ""),
+        title=_title(make, cause),
         family=FAMILIES.get(cause.family) or words("{family}", family=cause.family),
         band=BANDS[cause.band],
         interval=(cause.low, cause.now, cause.high),

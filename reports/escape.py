@@ -14,12 +14,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 
 from probes.evidence.words import Words
 
-_LONGEST_CELL: Final = 300
-_LONGEST_LINE: Final = 500
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many characters one text may take, by where it stands."""
+
+    name: int = 300
+    sentence: int = 1_500
+    line: int = 500
+    command: int = 4_000
+    lines: int = 200
+
+
+ROOM: Final[ContextVar[Room]] = ContextVar("ctxdoctor_report_room", default=Room())  # noqa: B039 - immutable
+"""The room in force while a report is drawn; a report that is too long is drawn again with less."""
 
 
 class Markdown(str):
@@ -99,9 +113,9 @@ def _ticks(text: str) -> str:
     return "`" * (longest + 1)
 
 
-def code(value: object, *, longest: int = _LONGEST_CELL) -> Markdown:
+def code(value: object, *, longest: int | None = None) -> Markdown:
     """Give a code span with exactly this text on one line; an empty text is a dash."""
-    text = clip(visible(str(value)), longest)
+    text = clip(visible(str(value)), longest or ROOM.get().name)
     if not text.strip():
         return Markdown("–")
     return Markdown(_span(text))
@@ -130,9 +144,9 @@ _TRAILING = re.compile(r"^(.+?)([.,;:!?)]*)$", re.DOTALL)
 _IN_TICKS = re.compile(r"`([^`]+)`")
 
 
-def prose(value: object, *, longest: int = 2_000) -> Markdown:
+def prose(value: object, *, longest: int | None = None) -> Markdown:
     """Give a sentence on one line in which nothing is active. Words between backticks, and words that could mean something, become code."""
-    text = clip(visible(str(value)), longest)
+    text = clip(visible(str(value)), longest or ROOM.get().sentence)
     pieces: list[str] = []
     at = 0
     for match in _IN_TICKS.finditer(text):
@@ -191,10 +205,13 @@ def cell(value: Markdown) -> Markdown:
     return Markdown(re.sub(r"(\\*)\|", escaped, value.replace("\n", " ")))
 
 
-def fence(text: str, info: str = "text", *, longest_line: int = _LONGEST_LINE) -> Markdown:
-    """Give a fenced block of lines. ``info`` is ours, never from outside."""
+def fence(text: str, info: str = "text", *, longest_line: int | None = None, whole: bool = False) -> Markdown:
+    """Give a fenced block of lines. ``info`` is ours, never from outside; ``whole`` cuts nothing (a drawing of ours)."""
     shown = visible(text, lines=True)
-    lines = [clip(line.rstrip(), longest_line) for line in shown.split("\n")]
+    room = ROOM.get()
+    lines = [line.rstrip() if whole else clip(line.rstrip(), longest_line or room.line) for line in shown.split("\n")]
+    if len(lines) > room.lines and not whole:
+        lines = [*lines[: room.lines], f"… (+{len(lines) - room.lines})"]
     while lines and not lines[0]:
         lines.pop(0)
     while lines and not lines[-1]:

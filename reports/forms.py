@@ -14,7 +14,7 @@ from probes.evidence.errors import InputError
 from probes.evidence.words import Words, words
 
 from .baseline import command_line
-from .escape import Markdown, Ours, code, fence, finalize, prose, sentence, visible
+from .escape import ROOM, Markdown, Ours, code, fence, finalize, prose, sentence, visible
 from .figures import SYMPTOMS, count, number, percent, plain, seconds, size
 
 if TYPE_CHECKING:
@@ -397,7 +397,7 @@ class _Fill:
 
     def _command(self) -> str:
         line = command_line(self.document)
-        return fence(visible(line), "sh", longest_line=4_000) if line else ""
+        return fence(visible(line), "sh", longest_line=ROOM.get().command) if line else ""
 
     def _describe(self) -> str:
         view, document = self.view, self.document
@@ -418,7 +418,7 @@ class _Fill:
         error = view.errors[0] if view.errors else ""
         parts = [" ".join(line if line.endswith(".") else f"{line}." for line in lines), facts]
         if error:
-            parts += [str(words("Exact error:")), fence(error, longest_line=view.limits.line)]
+            parts += [str(words("Exact error:")), fence(error)]
         found = self._findings()
         if found:
             parts.append(found)
@@ -481,7 +481,7 @@ class _Fill:
             steps.append(
                 f"{words('Start the server with the command above.')}"
                 if self._has_command()
-                else f"{words('Start the server:')} {code(line, longest=2_000)}"
+                else f"{words('Start the server:')} {code(line, longest=ROOM.get().command)}"
             )
         else:
             steps.append(str(words("Start the server with the settings below.")))
@@ -566,7 +566,6 @@ class _Fill:
             return str(words("No log was given."))
         return fence(
             "\n".join(visible(line, lines=True).replace("\n", " ") for line in lines),
-            longest_line=self.view.limits.line,
         )
 
     def _extra(self) -> str:

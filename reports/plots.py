@@ -54,7 +54,7 @@ def mermaid(chart: Chart) -> Markdown | None:
         f'    y-axis "{_label(unit)}" 0 --> {_figure(top)}',
         *(f"    line [{', '.join(_figure(v) for v in row)}]" for row in rows),
     ]
-    return fence("\n".join(lines), "mermaid")
+    return fence("\n".join(lines), "mermaid", whole=True)
 
 
 def _label(text: Words | str) -> str:
@@ -64,7 +64,7 @@ def _label(text: Words | str) -> str:
 def text_form(chart: Chart) -> Markdown:
     """Give the chart as lines of text: length, value, a bar, and the difference from the first length that has a value."""
     if len(chart.series) > 1:
-        return fence(_columns(chart), "text chart")
+        return fence(_columns(chart), "text chart", whole=True)
     lines: list[str] = []
     for series in chart.series:
         top = max([v for v in series.values if v is not None] + ([series.limit] if series.limit else []), default=0.0)
@@ -86,7 +86,7 @@ def text_form(chart: Chart) -> Markdown:
             lines.append(str(words("size of the device: {size}", size=size(series.limit))))
     if chart.mark is not None:
         lines.append(str(chart.mark.words))
-    return fence("\n".join(lines), "text chart")
+    return fence("\n".join(lines), "text chart", whole=True)
 
 
 def _columns(chart: Chart) -> str:
@@ -108,7 +108,7 @@ def heat_text(heat: HeatMap) -> Markdown:
     table = [[str(words("depth")), *(str(count(n)) for n in heat.lengths)]]
     for depth, row in zip(heat.depths, heat.cells, strict=True):
         table.append([percent(depth), *(f"{c[0]:g}/{c[1]}" if c is not None else "–" for c in row)])
-    return fence(_grid(table), "text heat")
+    return fence(_grid(table), "text heat", whole=True)
 
 
 def stack_text(stacks: Sequence[Stack]) -> Markdown:
@@ -123,7 +123,7 @@ def stack_text(stacks: Sequence[Stack]) -> Markdown:
             lines.append(
                 f"  {size(used):>11}  " + str(words("of {size}; left: {left}", size=size(stack.total), left=size(left)))
             )
-    return fence("\n".join(lines), "text stacks")
+    return fence("\n".join(lines), "text stacks", whole=True)
 
 
 def _grid(table: list[list[str]]) -> str:

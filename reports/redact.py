@@ -708,7 +708,7 @@ def _signs(text: str) -> dict[int, int]:
 
 _PLAIN_VALUES: Final = frozenset({
     "none", "null", "true", "false", "yes", "no", "on", "off", "set", "unset", "not", "enabled", "disabled", "required", "missing", "empty", "invalid",
-    "file", "env", "x", "xxx", "hidden", "is", "was", "has", "must", "the", "a", "and", "or", "for",
+    "file", "env", "x", "xxx", "hidden", "is", "was", "has", "must", "the", "a", "and", "or", "for", "bearer", "basic", "digest",
 })  # fmt: skip
 _DIGITS: Final = re.compile(r"[\d.,:%/x+-]+[a-zA-Z]{0,3}")
 

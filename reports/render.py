@@ -13,8 +13,8 @@ from probes.evidence.words import Words, speaking, words
 
 from . import plots
 from .check import LONGEST_MARKDOWN, check
-from .compose import build
-from .escape import Markdown, Ours, cell, clip, code, fence, finalize, prose, visible, width
+from .compose import QUOTED_EVIDENCE, build
+from .escape import ROOM, Markdown, Ours, cell, clip, code, fence, finalize, prose, visible, width
 from .figures import count, number, percent, seconds, size
 from .view import STEPS, Item, Limits, Quote, View
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Format = Literal["md", "html", "json", "bug-report", "terminal"]
 FORMATS: Final[tuple[Format, ...]] = ("md", "html", "json", "bug-report", "terminal")
 TEMPLATES: Final = Path(__file__).parent / "templates"
-_COMMAND: Final = 4_000
 
 
 def render(
@@ -56,6 +55,11 @@ def render(
     look_up = None if lang == "en" else translate or looking_up()
     with speaking(look_up):
         left_out: tuple[Words, ...] = ()
+        if format != "json":
+            # Everything else of the evidence is in the document's other parts already.
+            document = document.model_copy(
+                update={"evidence": tuple(e for e in document.evidence if e.kind in QUOTED_EVIDENCE)}
+            )
         if redact:
             from .redact import redact_document  # noqa: PLC0415 - its patterns are only compiled where they are used
 
@@ -91,7 +95,11 @@ def _within(
     for limits in STEPS:
         view = build(document, limits)
         view.left_out, view.redacted = left_out, redacted
-        text = draw(view)
+        token = ROOM.set(limits.room)
+        try:
+            text = draw(view)
+        finally:
+            ROOM.reset(token)
         if len(text) <= LONGEST_MARKDOWN:
             break
     problems = check(text)
@@ -100,7 +108,7 @@ def _within(
     # Nothing known leads here; if something does, the report is still given, as text in which nothing can act.
     body = clip(visible(text, lines=True), LONGEST_MARKDOWN - 2_000)
     note = str(words("This report is shown as plain text, because text from outside could not be kept in its place."))
-    return f"{note}\n\n{fence(body)}\n"
+    return f"{note}\n\n{fence(body, whole=True)}\n"
 
 
 def _draw_markdown(view: View) -> str:
@@ -143,7 +151,7 @@ def environment() -> Environment:
         summary=lambda title: Markdown(escape_html(visible(str(title)), quote=False)),
         heading=Markdown,  # a form's own title, written in forms.py
         command_text=lambda said: fence(visible(str(said))),
-        command=lambda text: fence(visible(text), "sh", longest_line=_COMMAND),
+        command=lambda text: fence(visible(text), "sh", longest_line=ROOM.get().command),
         fence=fence,
         quoted=quoted,
         mermaid=plots.mermaid,
@@ -193,7 +201,6 @@ def table(head: Sequence[Words], rows: Sequence[Sequence[object]]) -> Markdown:
 
 def tables(view: View) -> dict[str, Any]:
     """Give the rows of the report's tables."""
-    longest = view.limits.cell
     head: list[Words] = [
         words("Input tokens"),
         words("Try"),
@@ -226,7 +233,7 @@ def tables(view: View) -> dict[str, Any]:
         if host:
             line.append(size(row.host_peak) if row.host_peak is not None else None)
         if failed:
-            line.append(code(row.error, longest=min(longest, 160)) if row.error else None)
+            line.append(code(row.error, longest=min(ROOM.get().name, 160)) if row.error else None)
         rows.append(line)
     target = words("unknown") if view.target is None else None
     return {
@@ -235,42 +242,39 @@ def tables(view: View) -> dict[str, Any]:
         ],
         "target": target,
         "baseline": [
-            [area.name if i == 0 else Ours(""), item.label, _value(item, longest)]
+            [area.name if i == 0 else Ours(""), item.label, _value(item)]
             for area in view.baseline
             for i, item in enumerate(area.items)
         ],
         "rung_head": head,
         "rungs": rows,
         "set_aside": [
-            [prose(title, longest=longest) if title else code(id_), band, prose(because, longest=longest)]
-            for id_, title, band, because in view.set_aside
+            [prose(title) if title else code(id_), band, prose(because)] for id_, title, band, because in view.set_aside
         ],
         "changes": [
             [
                 Ours(str(c.run)),
-                code(c.variable, longest=longest),
-                code(c.before, longest=longest),
-                code(c.after, longest=longest),
+                code(c.variable),
+                code(c.before),
+                code(c.after),
                 c.single,
                 c.prediction,
                 c.kept,
-                prose(c.conclusion, longest=longest),
+                prose(c.conclusion),
             ]
             for c in view.changes
         ],
         "conflicts": [
             [
-                prose(fact, longest=longest),
-                code(believed, longest=longest),
+                prose(fact),
+                code(believed),
                 shown(source),
-                code(other, longest=longest),
+                code(other),
                 shown(other_source),
             ]
             for fact, believed, source, other, other_source in view.conflicts
         ],
-        "unknown": [
-            [code(path, longest=longest), why, prose(note, longest=longest)] for path, why, note in view.unknown
-        ],
+        "unknown": [[code(path), why, prose(note)] for path, why, note in view.unknown],
     }
 
 
@@ -283,11 +287,11 @@ def _with_change(value: float | None, change: float | None) -> Ours | None:
     return Ours(f"{number(value)} ({sign}{percent(change)})")
 
 
-def _value(item: Item, longest: int) -> Markdown | Ours:
+def _value(item: Item) -> Markdown | Ours:
     if item.value is None:
         why = Markdown(finalize(words("unknown: {why}", why=item.why) if item.why else words("unknown")))
-        return Markdown(f"{why} ({prose(item.note, longest=longest)})") if item.note else why
-    return code(item.value, longest=longest) if type(item.value) is str else shown(item.value)
+        return Markdown(f"{why} ({prose(item.note)})") if item.note else why
+    return code(item.value) if type(item.value) is str else shown(item.value)
 
 
 def tidy(markdown: str) -> str:

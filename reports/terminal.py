@@ -149,9 +149,10 @@ def _curve(chart: Chart, console: Console) -> None:
             ends += f"  ({percent(known[-1] / known[0] - 1)})"
         if series.limit and chart.kind == "size":
             ends += f"  / {size(series.limit)}"
-        name = f"  {clip(_say(series.name), 30)}" if len(chart.series) > 1 else ""
         # A terminal that cannot show blocks still has both ends as numbers.
         curve = sparkline(series.values) if "utf" in (console.encoding or "utf").lower() else ""
+        room = console.width - len(curve) - len(ends) - 6
+        name = f"  {clip(_say(series.name), max(room, 12))}" if len(chart.series) > 1 else ""
         console.print(Text(f"  {curve}  {ends}{name}"), soft_wrap=True)
     if chart.mark is not None and chart.mark.shape != "flat":
         console.print(_wrapped(chart.mark.words, "", 2, console), soft_wrap=True)

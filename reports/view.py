@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from probes.evidence.words import Words, words
 
+from .escape import Room
 from .figures import NO, YES, number, percent, size
 
 if TYPE_CHECKING:
@@ -210,9 +211,9 @@ class Quote:
     lines: tuple[tuple[int | None, str], ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of each kind is shown: what is cut first is worth least."""
+    """How much of each kind is shown: what is worth least is cut first."""
 
     log_lines: int = 80
     rungs: int = 200
@@ -222,12 +223,9 @@ class Limits:
     errors: int = 20
     unknown: int = 60
     changes: int = 60
-    line: int = 500
-    cell: int = 300
-    text: int = 1_500
     peaks: int = 8
-    items: int = 12
     lists: int = 20
+    room: Room = field(default_factory=Room)
 
 
 STEPS: Final[tuple[Limits, ...]] = (
@@ -242,10 +240,8 @@ STEPS: Final[tuple[Limits, ...]] = (
         causes=6,
         errors=8,
         changes=30,
-        line=300,
-        cell=200,
-        text=800,
         lists=12,
+        room=Room(200, 800, 300, 2_000, 60),
     ),
     Limits(
         log_lines=12,
@@ -256,11 +252,9 @@ STEPS: Final[tuple[Limits, ...]] = (
         causes=4,
         errors=5,
         changes=12,
-        line=200,
-        cell=120,
-        text=400,
         peaks=4,
         lists=8,
+        room=Room(120, 400, 200, 1_000, 20),
     ),
     Limits(
         log_lines=6,
@@ -271,11 +265,9 @@ STEPS: Final[tuple[Limits, ...]] = (
         causes=3,
         errors=3,
         changes=6,
-        line=120,
-        cell=80,
-        text=200,
         peaks=2,
         lists=5,
+        room=Room(80, 200, 120, 600, 8),
     ),
     Limits(
         log_lines=3,
@@ -286,14 +278,12 @@ STEPS: Final[tuple[Limits, ...]] = (
         causes=2,
         errors=2,
         changes=3,
-        line=80,
-        cell=60,
-        text=120,
         peaks=1,
-        items=6,
         lists=3,
+        room=Room(50, 100, 80, 400, 4),
     ),
 )
+"""Each narrower than the one before; the last bounds a report by its form alone."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ def spill(**changes: Any) -> CaseDocument:
     rungs = []
     for i, n in enumerate(lengths):
         for attempt in range(1, 4 if n == 65536 else 2):
-            rungs.append(
+            rungs.append(  # noqa: PERF401 - two loops read better
                 {
                     "run": 1,
                     "input_tokens": n,

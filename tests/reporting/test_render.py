@@ -1,0 +1,316 @@
+"""What a report says, in each of its forms."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from probes.evidence.errors import InputError
+from probes.evidence.words import use_translation
+from reports.check import LONGEST_HTML, LONGEST_MARKDOWN, check, check_html, parser
+from reports.compose import build, departure, verdict_words, window_statement
+from reports.document import CaseDocument
+from reports.escape import width
+from reports.forms import FORMS, form_for
+from reports.plots import mermaid, sparkline
+from reports.redact import Redactor
+from reports.render import FORMATS, render
+from tests.reporting.samples import SAMPLES, bare, healthy, spill, wide
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
+WHOLE = [
+    *((name, "md", None, f"{name}.md") for name in ("spill", "healthy", "bare")),
+    ("spill", "html", None, "spill.html"),
+    *((name, "terminal", None, f"{name}.txt") for name in ("spill", "bare")),
+    *(("spill", "bug-report", target, f"spill-for-{target}.md") for target in FORMS),
+    ("bare", "bug-report", "ollama", "bare-for-ollama.md"),
+]
+
+
+def drawn(name: str, format_: str, target: str | None = None) -> str:
+    return render(SAMPLES[name](), format_, target=target, redactor=Redactor(local=False))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "format_", "target", "file"), WHOLE, ids=[w[3] for w in WHOLE])
+def test_whole_reports_are_as_they_were_read(
+    name: str, format_: str, target: str | None, file: str, update_golden: bool
+) -> None:
+    report = drawn(name, format_, target)
+    path = GOLDEN / file
+    if update_golden:
+        path.write_text(report, encoding="utf-8")
+    assert report == path.read_text(encoding="utf-8")
+
+
+def test_the_first_screen_holds_verdict_window_and_next_test() -> None:
+    first = drawn("spill", "md").split("<details>")[0]
+    assert len(first.splitlines()) <= 40
+    assert first.startswith(
+        "## Named cause: the driver moves video memory to shared system memory (`vram-spill-shared-memory`)\n"
+    )
+    assert "passed 65,536 input tokens three times in a row with the required speed and recall." in first
+    assert "Change `cache_type` from `f16` to `q8_0`, and nothing else." in first
+    for part in ("Keep still:", "Expect, if it is", "Cost:", "To undo:", "```sh\nllama-server -m "):
+        assert part in first
+
+
+def test_the_baseline_has_its_eight_areas() -> None:
+    rows = [line.split("|")[1].strip() for line in drawn("bare", "md").splitlines() if line.startswith("| ")]
+    areas = [
+        row
+        for row in rows
+        if row in {"Model", "Backend", "Context", "KV cache", "Hardware", "Placement", "Runtime", "Result"}
+    ]
+    assert areas == ["Model", "Backend", "Context", "KV cache", "Hardware", "Placement", "Runtime", "Result"]
+
+
+def test_what_is_not_known_says_why() -> None:
+    report = drawn("bare", "md")
+    assert "unknown: this server or machine does not tell (no NVIDIA driver)" in report
+    assert re.search(r"First failing length +\| unknown: not measured \(the server did not start\)", report)
+
+
+def test_a_clue_that_does_not_hold_is_not_told_as_if_it_did() -> None:
+    assert "An allocation failed – does not hold" in drawn("spill", "md")
+
+
+def test_each_chart_has_a_text_form_beside_it() -> None:
+    tokens = [t for t in parser().parse(drawn("spill", "md")) if t.type == "fence"]
+    drawings = [i for i, t in enumerate(tokens) if t.info == "mermaid"]
+    assert len(drawings) == 5
+    assert all(tokens[i + 1].info == "text chart" for i in drawings)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_form_of_every_case_is_drawn_within_its_bounds(name: str, format_: str) -> None:
+    report = drawn(name, format_, "llama.cpp")
+    if format_ in {"md", "bug-report"}:
+        assert check(report) == ()
+        assert len(report) <= LONGEST_MARKDOWN
+    if format_ == "html":
+        assert check_html(report) == ()
+        assert len(report.encode()) <= LONGEST_HTML
+
+
+def test_json_is_the_document() -> None:
+    data = json.loads(drawn("spill", "json"))
+    assert CaseDocument.model_validate(data).next_test is not None
+    assert data["next_test"]["from"] == "f16"
+    assert json.loads(render(spill(), "json", redact=False)) == json.loads(spill().to_json())
+
+
+def test_an_unknown_form_or_project_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="unknown format"):
+        render(spill(), "pdf")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"choose --for llama\.cpp, ollama"):
+        render(spill(), "bug-report", target="emacs")
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"),
+    [
+        ("llama-server", "llama.cpp"),
+        ("mlx_lm", "mlx-lm"),
+        ("LM-Studio", "lm-studio"),
+        ("oobabooga", "text-generation-webui"),
+    ],
+)
+def test_a_form_is_found_by_the_servers_name(name: str, id_: str) -> None:
+    assert form_for(name).id == id_
+
+
+def test_a_bug_report_holds_what_a_maintainer_asks_for() -> None:
+    report = drawn("spill", "bug-report", "llama.cpp")
+    for part in (
+        "llama.cpp b11549 (42b4109e)", "NVIDIA GeForce RTX 5060 Ti", "First failing input: 73,728 tokens", "Last passing input: 65,536 tokens",
+        "POST /completion", "--cache-type-k f16", "this is the smallest that failed", "What was looked at and set aside", "llama_kv_cache: size = 8192.00 MiB",
+    ):  # fmt: skip
+        assert part in report
+
+
+# Length --------------------------------------------------------------------------------------------------------------
+
+
+def huge() -> CaseDocument:
+    whole = wide(200, 8).model_dump(mode="json", by_alias=True)
+    cause = whole["verdict"]["causes"][0]
+    cause["clues"] = [{**cause["clues"][0], "words": f"Clue number {i} of many " * 20} for i in range(60)]
+    whole["verdict"]["causes"] = [{**cause, "id": f"cause-{i}", "words": f"cause number {i} " * 20} for i in range(50)]
+    whole["log_lines"] = [
+        {"text": f"line {i} " * 60, "log": "a.log", "line": i, "worth": i % 10, "is_error": i == 777}
+        for i in range(2_000)
+    ]
+    whole["unknown"] = {f"path.{i}": {"why": "failed", "note": "because " * 30} for i in range(400)}
+    whole["notes"] = ["note " * 300] * 100
+    whole["changes"] = [
+        {"run": i, "variables": [{"name": f"v{i}", "before": "x" * 400, "after": "y" * 400}], "conclusion": "z " * 900}
+        for i in range(150)
+    ]
+    return CaseDocument.model_validate(whole)
+
+
+def test_a_huge_case_is_cut_by_worth_and_says_what_was_cut() -> None:
+    report = render(huge(), redactor=Redactor(local=False))
+    assert len(report) <= LONGEST_MARKDOWN
+    assert check(report) == ()
+    assert re.search(r"Cut for length. Log lines: \d+ of 2000 shown", report)
+    assert "Cut for length. Causes:" in report
+    assert "777  line 777" in report
+    assert "### Next test" in report
+    page = render(huge(), "html", redactor=Redactor(local=False))
+    assert check_html(page) == ()
+
+
+def test_nothing_is_said_to_be_cut_where_nothing_was() -> None:
+    assert "Cut for length" not in drawn("spill", "md")
+
+
+# Sentences -----------------------------------------------------------------------------------------------------------
+
+
+def changed(make: object, **window: object) -> CaseDocument:
+    document = make()  # type: ignore[operator]
+    return CaseDocument.model_validate({**document.model_dump(by_alias=True), "window": window})
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (
+            {
+                "verified_input_tokens": 8192,
+                "fits": {"tokens": 8192, "ok": True},
+                "fast_enough": {"tokens": 8192, "ok": True},
+                "recalls": {},
+            },
+            "recall is unknown",
+        ),
+        ({"verified_input_tokens": 8192, "recalls": {"tokens": 8192, "ok": True}}, "no speed was required"),
+        ({"verified_input_tokens": 8192}, "accepted 8,192 input tokens"),
+        (
+            {"fits": {"tokens": 8192}},
+            "No length met every criterion. It fits up to 8,192 tokens, is fast enough up to unknown",
+        ),
+        ({}, "No length met every criterion."),
+    ],
+)
+def test_the_window_statement_claims_only_what_was_measured(window: dict[str, object], said: str) -> None:
+    statement = window_statement(changed(spill, **window)).english
+    assert said in statement
+    assert ("required speed and recall" in statement) is False
+
+
+def test_no_window_is_claimed_without_a_measurement() -> None:
+    assert window_statement(bare()).english == "No window was measured."
+
+
+def test_a_confirmed_cause_is_said_to_be_confirmed() -> None:
+    whole = spill().model_dump(by_alias=True)
+    whole["verdict"]["confirmed"] = ("vram-spill-shared-memory",)
+    said, good = verdict_words(CaseDocument.model_validate(whole))
+    assert said[0].english.startswith("Confirmed by a re-run with one change: the driver moves")
+    assert good is False
+
+
+def test_healthy_is_good_news_and_abstaining_is_neither() -> None:
+    assert verdict_words(healthy())[1] is True
+    said, good = verdict_words(bare())
+    assert good is None
+    assert [str(s) for s in said][1].startswith("Why: Two causes explain")
+
+
+# Curves --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_curve_that_only_depth_bends_has_no_step() -> None:
+    x = (8192, 16384, 32768, 65536, 131072)
+    mark = departure(x, tuple(1 / (0.01 + n * 2e-7) for n in x))
+    assert mark is not None
+    assert mark.shape == "slope"
+
+
+def test_a_fall_beyond_the_trend_is_a_step_where_it_falls() -> None:
+    x = (8192, 16384, 32768, 65536, 131072)
+    mark = departure(x, (50.0, 49.0, 47.0, 20.0, 18.0))
+    assert mark is not None
+    assert (mark.shape, mark.after) == ("step", 3)
+
+
+def test_two_points_and_an_even_speed_say_no_step() -> None:
+    assert departure((1, 2), (5.0, 1.0)) is None
+    assert departure((1, 2, 3, 4), (5.0, None, 5.0, 5.1)).shape == "flat"  # type: ignore[union-attr]
+
+
+def test_mermaid_leaves_lengths_without_a_value_out() -> None:
+    whole = spill().model_dump(by_alias=True)
+    whole["rungs"] = [
+        {**r, "generation_tps": None if r["input_tokens"] == 98304 else r["generation_tps"]} for r in whole["rungs"]
+    ]
+    chart = next(c for c in build(CaseDocument.model_validate(whole)).charts if c.id == "generation")
+    assert '"96K"' not in str(mermaid(chart))
+    assert '"126K"' in str(mermaid(chart))
+
+
+def test_a_sparkline_has_one_sign_for_each_value() -> None:
+    assert sparkline([0, 5, None, 10]) == "▁▅ █"
+    assert sparkline([0, 0]) == "▁▁"
+
+
+def test_the_page_draws_the_step_the_devices_size_and_the_recall_of_each_depth() -> None:
+    page = drawn("spill", "html")
+    assert page.count('<rect class="mark"') == 2
+    assert page.count('<line class="limit') == 3
+    assert page.count('<line class="edge"') == 2
+    assert page.count('<g class="heat') == 54
+    assert "prefers-color-scheme:dark" in page
+    assert "@media print" in page
+
+
+# Terminal and languages ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_terminal_keeps_to_its_width_but_for_what_is_copied(name: str) -> None:
+    document = SAMPLES[name]()
+    text = render(document, "terminal", redact=False)
+    command = document.next_test.command if document.next_test else None
+    for line in text.splitlines():
+        assert width(line) <= 80 or line == command, line
+    if command:
+        assert command in text.splitlines()
+
+
+def test_a_report_is_english_unless_another_language_is_asked_for() -> None:
+    use_translation(lambda text: {"Next test": "다음 시험", "three times in a row": "세 번 연속"}.get(text, text))
+    try:
+        assert "### Next test" in render(spill())
+        korean = render(spill(), lang="ko")
+        assert "### 다음 시험" in korean
+        assert "세 번 연속" in korean
+        assert check(korean) == ()
+    finally:
+        use_translation(None)
+
+
+def test_a_sentence_of_the_document_is_told_in_the_readers_language_with_its_values() -> None:
+    whole = spill().model_dump(mode="json", by_alias=True)
+    whole["notes"] = ["2 of 3 passed"]
+    whole["messages"] = [{"english": "2 of 3 passed", "text": "{n} of {all} passed", "values": {"n": 2, "all": 3}}]
+    document = CaseDocument.model_validate(whole)
+    assert "3번 중 2번 통과" in render(
+        document, lang="ko", translate=lambda text: {"{n} of {all} passed": "{all}번 중 {n}번 통과"}.get(text, text)
+    )
+    assert "2 of 3 passed" in render(document)
+
+
+def test_words_of_a_document_never_choose_a_format() -> None:
+    whole = spill().model_dump(mode="json", by_alias=True)
+    whole["notes"] = ["x"]
+    whole["messages"] = [{"english": "x", "text": "{a.__class__} {a:>999999999} {b}", "values": {"a": "v"}}]
+    report = render(CaseDocument.model_validate(whole), lang="ko", translate=lambda text: text + " ")
+    assert "__class__" in report
+    assert len(report) < LONGEST_MARKDOWN
