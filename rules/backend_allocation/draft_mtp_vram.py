@@ -50,7 +50,7 @@ RULE = Rule(
             if_false=-SLIGHT,
         ),
         Clue(words("The allocation that failed was for the draft."), ALLOC_COMPONENT.is_("draft"), if_true=STRONG),
-        Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_true=FAIR, if_false=-STRONG),
+        Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_true=SLIGHT, if_false=-STRONG),
         Clue(
             words("The draft is a model or head with a cache of its own."),
             TOLD_SPECULATION.one_of("draft", "built-in"),
@@ -63,7 +63,7 @@ RULE = Rule(
             if_true=SLIGHT,
         ),
         Clue(words("The draft's memory is known and small."), DRAFT_BYTES < 200_000_000, if_true=-FAIR),
-        Clue(words("It fails while the server starts."), FAILURE_AT_START.is_(True), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("It fails while the server starts."), FAILURE_AT_START.is_(True), if_false=-SLIGHT),
     ),
     tests=(
         Test(

@@ -18,10 +18,11 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
     ALLOC_BYTES,
     ALLOC_COMPONENT,
+    ALLOC_FAILED,
     COMPUTE_BYTES,
     COMPUTE_OF_KV,
     DEVICE_COUNT,
@@ -43,7 +44,12 @@ RULE = Rule(
     clues=(
         Clue(words("Copies are kept for pipeline parallelism."), PIPELINE_COPIES > 1, if_true=FAIR, if_false=-FAIR),
         Clue(words("More than one device is in use."), DEVICE_COUNT > 1, if_true=SLIGHT, if_false=-DECISIVE),
-        Clue(words("The compute buffer is many times the cache."), COMPUTE_OF_KV > 4.0, if_true=STRONG, if_false=-FAIR),
+        Clue(
+            words("The compute buffer is many times the cache."),
+            all_of(COMPUTE_OF_KV > 4.0, ALLOC_FAILED.is_(True)),
+            if_true=STRONG,
+            if_false=-FAIR,
+        ),
         Clue(
             words("The allocation that failed was for the graph's scratch."),
             ALLOC_COMPONENT.one_of("compute", "output"),
@@ -54,7 +60,7 @@ RULE = Rule(
             words("It needs less, or works, with one device or without pipeline parallelism."),
             TOLD_ONE_CARD_WORKS.is_(True),
             if_true=STRONG,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(words("A device was added before it began."), TOLD_CHANGED.has("hardware"), if_true=FAIR),
         Clue(

@@ -49,7 +49,7 @@ RULE = Rule(
         Clue(
             words("The weights are more than four fifths of what the server may use."),
             WEIGHTS_SHARE > 0.8,
-            if_true=STRONG,
+            if_true=FAIR,
             if_false=-FAIR,
         ),
         Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_true=SLIGHT, if_false=-STRONG),

@@ -69,13 +69,13 @@ RULE = Rule(
         Clue(
             words("A memory grows over time: then it is that."),
             TOLD_MEMORY_GROWS.one_of("ram", "gpu", "both"),
-            if_true=-FAIR,
+            if_true=-SLIGHT,
         ),
-        Clue(words("Only prompts with one beginning go wrong."), TOLD_SAME_BEGINNING.is_(True), if_true=-FAIR),
+        Clue(words("Only prompts with one beginning go wrong."), TOLD_SAME_BEGINNING.is_(True), if_true=-SLIGHT),
         Clue(
             words("The server lost the card, and computes on the processor."),
             TOLD_GPU_SEEN.one_of("unused", "gone"),
-            if_true=-FAIR,
+            if_true=-SLIGHT,
         ),
     ),
     tests=(

@@ -32,6 +32,7 @@ from rules.facts import (
     RECALL_DROP_SURE,
     RECALL_HARMED_SHORT,
     ROPE_WRONG,
+    SPEED_COMPLAINT,
     TOLD_CACHE_MORE_BITS,
     TOLD_CHANGED,
     TOLD_WHAT_IS_WRONG,
@@ -70,6 +71,7 @@ RULE = Rule(
         Clue(words("Positions are scaled otherwise than the model file says."), ROPE_WRONG.is_(True), if_true=-FAIR),
         Clue(words("Text was lost before it was processed."), NOT_CUT.is_(False), if_true=-STRONG),
         Clue(words("Broken output was seen, rather than plausible mistakes."), CORRUPT_SEEN.is_(True), if_true=-FAIR),
+        Clue(words("What is complained of is the speed."), SPEED_COMPLAINT.is_(True), if_true=-FAIR),
         Clue(
             words("Recall falls, or is harmed at short lengths already."),
             any_of(RECALL_DROP_SURE.is_(True), RECALL_HARMED_SHORT.is_(True)),

@@ -54,7 +54,7 @@ RULE = Rule(
         Clue(
             words("Weights are in system memory."),
             TOLD_ON_GPU.one_of("none", "some-layers", "experts"),
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-FAIR,
         ),
         Clue(words("Smaller models are fine."), TOLD_OTHER_MODELS.is_("smaller-fine"), if_true=FAIR),

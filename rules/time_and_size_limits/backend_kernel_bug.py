@@ -25,6 +25,7 @@ from rules.facts import (
     FAILURE_TOKENS,
     NEAR_POWER_OF_TWO,
     OVER_LAUNCH_LIMIT,
+    SPEED_COMPLAINT,
     TOLD_CACHE_MORE_BITS,
     TOLD_FLASH_ATTENTION_TURNED,
     TOLD_GPU_SEEN,
@@ -51,6 +52,7 @@ RULE = Rule(
         ),
         Clue(words("A count that kernels launch with is over 65535."), OVER_LAUNCH_LIMIT.is_(True), if_true=STRONG),
         Clue(words("It fails at a power of two."), NEAR_POWER_OF_TWO.is_(True), if_true=FAIR),
+        Clue(words("What is complained of is the speed."), SPEED_COMPLAINT.is_(True), if_true=-FAIR),
         Clue(words("A cache of more bits cures it."), TOLD_CACHE_MORE_BITS.is_("cures"), if_true=FAIR),
         Clue(words("The other attention kernel cures it."), TOLD_FLASH_ATTENTION_TURNED.is_("cures"), if_true=FAIR),
         Clue(
