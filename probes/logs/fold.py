@@ -79,9 +79,6 @@ class _Group:
                     thinned.append(one)
                 else:
                     thinned[-1].take(one)
-            if len(middle) == 1:
-                head[-1].take(middle[0])
-                thinned = []
             self.kept = head + thinned + tail
         return before - len(self.kept)
 
@@ -129,6 +126,8 @@ class Folder:
             self._shrink(self._limit)
 
     def _signature(self, event: LogEvent) -> tuple[Any, ...]:
+        if event.event == "pool-full":  # one failure is told many times, with ever smaller batches
+            return (event.event, event.reason, event.code)
         values = tuple(value for name, value in event.__dict__.items() if name not in _VARYING)
         return (self._load, *values) if event.event in LOADING else values
 

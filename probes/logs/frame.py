@@ -10,6 +10,9 @@ from typing import Any, Literal
 MAX_LINE = 65_536
 """Bytes of a line that are looked at; the rest of a longer one is skipped."""
 
+FRAME_LITERALS = ('"fit_memory_breakdown"', '"MESSAGE":[', '"MESSAGE" : [')
+"""Lines that must be taken out of their frame before their text can be searched."""
+
 Level = Literal["error", "warning", "info", "debug"]
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:<=>?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\^_=>()#78][0-9A-B]?)")

@@ -19,6 +19,7 @@ _SMALL_WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "sixteen": 16, "twenty": 20, "thirty": 30,
     "thirty-two": 32, "forty": 40, "fifty": 50, "sixty": 60, "hundred": 100, "a": 1, "one": 1, "a hundred": 100,
 }  # fmt: skip
+_WORD_THOUSANDS = re.compile(rf"\b({'|'.join(sorted(_SMALL_WORDS, key=len, reverse=True))})[ -]thousand\b", re.IGNORECASE)
 _NUMBER = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+(?:\.\d+)?)"
 _TOKENS = r"[\s-]*(?:tokens?|toks?|토큰|context|ctx|컨텍스트)"
 
@@ -67,11 +68,11 @@ def _m(question: str, value: str, pattern: str, unless: str | None = None) -> Sa
     return Saying(question, value, re.compile(pattern, re.IGNORECASE), re.compile(unless, re.IGNORECASE) if unless else None, many=True)
 
 
-_OOM = r"(?:out[- ]of[- ](?:\w+ ){0,2}memory|\bOOMs?\b|OOM-?ed|ran out of (?:\w+ ){0,2}(?:memory|vram)|runs? out of (?:\w+ ){0,2}(?:memory|vram)|not enough (?:\w+ )?(?:memory|vram)|insufficient (?:memory|vram)|cudamalloc failed|failed to allocate|allocation (?:error|failed|failure)|does(?:n.t| not) fit|no longer fit\w*|did not fit|memory (?:error|failure)|메모리(?:가)? ?(?:부족|모자)|OOM)"
-_LOAD = r"(?:(?:at|on|during|while|in the midst of|upon|when) (?:the )?(?:\w+ )?(?:load\w*|start-?up|start\w*|boot\w*|launch\w*|init\w*|warm-?up|first computation)|(?:load(?:ing)?|start(?:ing|up)?|launch(?:ing)?) (?:\w+ ){0,4}?(?:fails?|failed|crash\w*|died|dies|aborts?|ends)|(?:fails?|failed|crashe[sd]|refuses?|unable|died|cannot|can.t|could not|couldn.t|won.t|would not|wouldn.t|will not|does not|doesn.t) (?:to )?(?:be )?(?:created? |load|start|launch|boot)|로딩 ?(?:중|할 때|시)|로드(?:가)? ?(?:안|실패|되지)|시작(?:하자마자| ?시))"
-_FAIL = r"(?:fail\w*|crash\w*|errors?\b|abort\w*|dies|died|dead|\bkilled|lost|loses|refus\w*|reject\w*|exceed\w*|\boom\b|out of (?:\w+ )?memory|panics?|panicked|restart(?:s|ed) (?:during|itself)|garbage|gibberish|nonsense|breaks?|broke|stops?|stopped|hangs?|hung|cut off|오류|에러|실패|멈(?:춤|추|췄|춥)|터(?:짐|지|졌)|죽)"
-_SLOW = r"(?:slow\w*|crawl\w*|sluggish|takes? (?:forever|ages|minutes|too long)|took (?:over|more than) (?:half )?a minute|unusabl[ey]|(?:half|third|quarter|fraction) (?:of )?(?:the|its|that) speed|speed (?:fell|falls|drop\w*|collaps\w*|is (?:half|halved))|(?:drop|fall|fell)(?:s|ped)? (?:from|to) [\d.]+ ?(?:tok\w*|t)/s|re-?(?:read|process|comput|evaluat|prefill)\w*|느(?:려|리|립|림|렸))"
-_FORGET = r"(?:forg[eo]t\w*|garbage|gibberish|nonsense|word salad|incoheren\w*|hallucinat\w*|invent(?:ed|s) |made[- ]up|makes? (?:\w+ )?up|lo(?:st|ses?) (?:the )?(?:thread|track|coheren\w*|context)|ignor(?:es?|ed|ing) (?:the|my|most|earlier|everything|instructions)|poor (?:answers?|repl\w+|results)|remember(?:s|ed)? only|only remember\w*|does(?:n.t| not) (?:remember|know about|see|recall)|repeats? itself|wrong answers?|quality (?:drops?|degrad\w*|falls?|fell|loss)|truncat\w*|cut (?:off )?silently|silently (?:cut|dropp?ed|truncat\w*)|turned (?:in)?to (?:garbage|digits|noise)|잊|까먹|횡설수설|엉뚱한)"
+_OOM = r"(?:out[- ]of[- ](?:\w+[- ]){0,2}memory|\bOOMs?\b|OOM-?ed|ran out of (?:\w+ ){0,2}(?:memory|vram)|runs? out of (?:\w+ ){0,2}(?:memory|vram)|not enough (?:\w+ )?(?:memory|vram)|insufficient (?:memory|vram)|cudamalloc failed|failed to allocate|allocation (?:error|failed|failure)|does(?:n.t| not) fit|did not fit|memory (?:error|failure)|메모리(?:가)? ?(?:부족|모자)|OOM)"
+_LOAD = r"(?:(?:at|on|during|while|in the midst of|upon|when) (?:the )?(?:\w+ )?(?:load\w*|start-?up|start\w*|boot\w*|launch\w*|init\w*|warm-?up|first computation)|(?:loading|starting|launching) [^.;]{0,90}?(?:fails?|failed|crash\w*|died|dies|aborts?)|(?:load|start-?up|launch) (?:always )?(?:fails?|failed|crash\w*|aborts?)|(?:crash\w*|fail\w*|die[sd]?) (?:at once|immediately|instantly|right away)|reserving the graph|(?:fails?|failed|crashe[sd]|refuses?|unable|died|cannot|can.t|could not|couldn.t|won.t|would not|wouldn.t|will not|does not|doesn.t) (?:to )?(?:be )?(?:created? |load|start|launch|boot)|로딩 ?(?:중|할 때|시)|로드(?:가)? ?(?:안|실패|되지)|시작(?:하자마자| ?시))"
+_FAIL = r"(?:fail\w*|crash\w*|errors?\b|abort\w*|dies|died|dead|\bkilled|(?:lost|loses)(?! (?:the |its )?(?:thread|track|context|coheren))|refus\w*|reject\w*|exceed\w*|\boom\b|out[- ]of[- ](?:\w+[- ])?memory|panics?|panicked|restart(?:s|ed) (?:during|itself)|garbage|gibberish|nonsense|breaks?|broke|stops?|stopped|hangs?|hung|cut off|오류|에러|실패|멈(?:춤|추|췄|춥)|터(?:짐|지|졌)|죽)"
+_SLOW = r"(?:slow\w*|crawl\w*|sluggish|takes? (?:forever|ages|minutes|too long)|took (?:over|more than) (?:half )?a minute|unusabl[ey]|(?:half|third|quarter|fraction) (?:of )?(?:the|its|that) speed|speed (?:fell|falls|drop\w*|collaps\w*|is (?:half|halved))|(?:drop|fall|fell)(?:s|ped)? (?:from|to) [\d.]+ ?(?:tok\w*|t)/s|comput\w+ (?:the )?(?:whole|entire|full)[^.]{0,30}again|read in full|(?:partly |back )(?:to|on) the cpu|re-?(?:read|process|comput|evaluat|prefill)\w*|느(?:려|리|립|림|렸))"
+_FORGET = r"(?:forg[eo]t\w*|garbage|gibberish|nonsense|word salad|incoheren\w*|hallucinat\w*|invent(?:ed|s) |made[- ]up|makes? (?:\w+ )?up|lo(?:st|ses?) (?:the )?(?:thread|track|coheren\w*|context)|ignor(?:es?|ed|ing) (?:the|my|most|earlier|everything|instructions)|poor (?:answers?|repl\w+|results)|remember(?:s|ed)? only|only remember\w*|does(?:n.t| not) (?:remember|know about|see|recall)|repeats? itself|wrong answers?|quality (?:drops?|degrad\w*|falls?|fell|loss)|truncat\w*|cut (?:off )?silently|silently (?:cut|dropp?ed|truncat\w*)|turned (?:in)?to (?:garbage|digits|noise)|(?:fell|went|dropp?ed|falls) (?:from|to) [^.]{0,24}(?:percent|%)|percent (?:right|correct)|accuracy (?:fell|dropp?ed|drops|falls)|잊|까먹|횡설수설|엉뚱한)"
 _FLAKY = r"(?:\bsometimes\b|now and then|intermittent\w*|random(?:ly)?\b|once in a while|every so often|occasional\w*|unstabl\w*|flaky|sporadic\w*|not reproducib\w*|non-?determinis\w*|unpredictab\w*|가끔|간헐|때때로|어떤 때)"
 
 SAYINGS: tuple[Saying, ...] = (
@@ -83,15 +84,15 @@ SAYINGS: tuple[Saying, ...] = (
     _m("when", "window-full", r"(?:fill(?:s|ed)|near the end of|reach(?:es|ed)?|hits?|end of) (?:its|the|up the|of the)? ?(?:whole )?(?:\w+ )?(?:window|context(?: window| limit| size)?)\b|(?:window|context|ctx) (?:is|was|gets|got|becomes?) full"),
     _m("when", "second-turn", r"second (?:turn|message|reply|chat|prompt|request)|first (?:reply|answer|message|turn)\b.{0,60}\b(?:right|fine|ok|good|correct|works?)\b.{0,60}\b(?:next|then|after|second|later|following)|(?:next|following|later|subsequent) (?:ones|turns|repl\w+|messages)"),
     _m("when", "over-time", r"after (?:a |some |several |many |a few )?(?:hours?|days?|\d+ ?h(?:ours)?|while|many requests|several requests|a day|long use|hundreds? of|thousands? of)|over (?:time|hours|days)|(?:long|longer) (?:\w+ )?sessions?|hours of use|grows? (?:over time|without|steadily|until)|시간이 지나"),
-    _m("when", "together", r"(?:several|multiple|many|two|parallel|concurrent\w*|simultaneous\w*) (?:\w+ )?(?:requests?|prompts?|users?|clients?|long ones|agents?|sessions?) ?(?:arrived?|came|come|run|ran|at|in|together|share\w*|side|simultaneous\w*|are)?|(?:came|arrive\w*|come|sent|run|ran) (?:in )?(?:together|at the same time|side by side|in parallel|concurrently|at once)|동시에"),
-    _m("when", "with-picture", r"(?:with|a|of|the|send\w*|encod\w*|first|several) (?:\w+ )?(?:pictures?|images?|photos?|screenshots?|vision)\b"),
+    _m("when", "together", r"(?:several|multiple|many|two|parallel|concurrent\w*|simultaneous\w*) (?:\w+ )?(?:requests?|prompts?|users?|clients?|long ones|agents?|sessions?) ?(?:arriv\w*|came|come|run|ran|at once|at the same|in parallel|together|share\w*|side by side|simultaneous\w*)|(?:concurrent|simultaneous|parallel) requests|(?:came|arrive\w*|come|sent|run|ran) (?:in )?(?:together|at the same time|side by side|in parallel|concurrently|at once)|동시에"),
+    _m("when", "with-picture", r"(?:with|a|of|the|send\w*|encod\w*|first|several) (?:\w+ )?(?:pictures?|images?|photos?|screenshots?)\b(?! (?:service|generat\w*|model|server))"),
     _m("when", "after-restart", r"(?:after|on|upon|right after|when) (?:a |the |every |each )?(?:server )?(?:restart\w*|reload\w*|relaunch\w*)|restarting (?:the )?(?:server|it|model)\b"),
     _m("when", "after-sleep", r"(?:after|from|since|had) (?:\w+ ){0,4}(?:slept|sleep|suspend\w*|hibernat\w*|wak(?:e|ing)|resum\w+)|절전"),
     _m("when", "after-idle", r"(?:left alone|idle|pause|inactiv\w*|break) (?:for|of|after) (?:a |an |about |some |over )?(?:\w+ )?(?:minutes?|seconds?|hours?|while)|after (?:a |an )?(?:\w+ )?(?:pause|idle)"),
     _m("when", "under-load", r"(?:under|sustained|steady|heavy|full) (?:\w+ )?load|after some \w+ minutes|time after time"),
     _m("when", "repeated-prompt", r"same (?:beginning|prefix|start|prompt (?:again|twice))|(?:repeat\w*|identical|second sending of the same) (?:prompts?|prefix\w*|request)"),
     _m("when", "now-and-then", _FLAKY),
-    _m("when", "always", r"\b(?:always|every time|each time|every single|any prompt|at any length|reproducib\w+|100 ?%)\b.{0,40}(?:fail|crash|error|slow|ran out|memory|load)|whatever the (?:length|prompt)", r"above|over \d|beyond|long"),
+    _m("when", "always", r"(?<!had )\b(?:always|every time|each time|every single|any prompt|at any length|reproducib\w+)\b.{0,40}(?:fail|crash|error|slow|ran out|memory|load)|whatever the (?:length|prompt)", r"above|over \d|beyond|long"),
     # --- what changed
     _m("changed", "server", r"(?:after|since|with) (?:an? |the |my |their )?(?:\w+ )?(?:update|upgrad\w*|updating|new(?:er)? (?:version|release|build))\b|(?:regress\w*|used to work (?:in|with|on)|worked (?:in|on|with|until) (?:v?\d|version|the (?:previous|last|old))|업데이트|업그레이드)", r"(?:driver|client|agent|app|windows|macos|kernel) (?:was |had been |has been )?(?:updat|upgrad)|nothing on the server"),
     _m("changed", "client", r"(?:client|agent|front ?end|extension|plugin|app|editor|program|ide) (?:was|had been|has been|got) (?:updated|upgraded|replaced)|updat\w+ (?:the )?(?:client|agent|front ?end|extension|plugin)"),
@@ -115,7 +116,7 @@ SAYINGS: tuple[Saying, ...] = (
     _s("error_kind", "kernel", r"illegal memory access|invalid[- ](?:argument|configuration)(?:[- ]error)?|launch fail\w*|(?:CUDA|HIP|Metal|Vulkan) error(?!.{0,12}out of memory)|kernel (?:crash|error)s?|grid dimension|invalid sampling prob\w*", weight=2),
     _s("error_kind", "host-memory", r"killed by (?:the )?(?:kernel|oom|os|system)|oom[- ]killer|SIGKILL|out of (?:system|host) (?:memory|ram)|ran out of ram\b|mapping error", weight=3),
     _s("error_kind", "gpu-memory", _OOM, r"system (?:memory|ram)|\bram\b.{0,12}(?:out|full)|like a memory|not a word about memory|no longer fit|did not fit|does not fit|large enough", weight=1),
-    _s("error_kind", "timeout", r"time[sd]?[- ]?out\b|timeout|connection (?:was |is )?(?:closed|reset|dropped)|disconnect\w*", r"ring|watchdog|driver", weight=2),
+    _s("error_kind", "timeout", r"time[sd]?[- ]out\b|(?<!idle_)(?<!idle[- ])\btimeouts?\b|timed out|connection (?:was |is )?(?:closed|reset|dropped)|disconnect\w*", r"ring|watchdog|driver", weight=2),
     _s("error_kind", "too-many", r"too many requests|\b429\b|server (?:is )?busy", weight=3),
     _s("error_kind", "internal", r"range error|assertion|segfault|segmentation fault|core dump\w*|internal error|crashed? without (?:any )?(?:message|information)", weight=1),
     _s("error_kind", "none", r"(?:no|without (?:an?y? )?) ?errors?\b(?! of)|no error (?:message|line)|nothing (?:in the (?:reply|logs?|answer) )?said|showed no error|without (?:a|an) (?:word|warning)", weight=1),
@@ -154,7 +155,7 @@ SAYINGS: tuple[Saying, ...] = (
     _s("way_in", "native", r"/api/(?:chat|generate)\b|(?<!/v1)/completion\b"),
     _s("slots_set", "set", r"(?:set up for|configured for|num_parallel|--parallel|-np)\s*(?:=|:)?\s*(?:\d+|two|three|four)"),
     _s("alone_passes", True, r"single (?:long )?requests? (?:\w+ ){0,2}(?:pass\w*|fine|work\w*|ok)|each (?:\w+ )?(?:works|passes|fits) alone|alone (?:it )?(?:passes|works)|one at a time (?:is|works)"),
-    _s("said_truncated", False, r"nothing (?:in the (?:reply|answer|response) )?said that anything had been|no (?:warning|error|sign|notice)[^.]{0,40}(?:truncat|dropp|cut)|silent(?:ly)? (?:truncat|dropp?|cut)|(?:interface|client|ui) showed no error"),
+    _s("said_truncated", False, r"nothing (?:in the (?:reply|answer|response) )?said that anything had been|no (?:warning|error|sign|notice)[^.]{0,40}(?:truncat|dropp|cut)|silent(?:ly)? (?:truncat|dropp?|cut)"),
     # --- what is wrong
     _m("what_is_wrong", "beginning-lost", r"(?:forg[eo]ts?|los(?:es|t)|ignor\w+|does(?:n.t| not) (?:see|know|remember)) (?:the )?(?:beginning|start|system prompt|earlier (?:messages|text)|first part|instructions)|앞부분|initial instructions"),
     _m("what_is_wrong", "all-but-end-lost", r"(?:remember\w*|knows?|sees?) only (?:\w+ ){0,3}(?:last|end|tail)|forg[eo]t everything but|only the (?:last|end)"),
@@ -253,6 +254,7 @@ SAYINGS: tuple[Saying, ...] = (
     _s("need_excess", True, r"(?:cache|buffers?) (?:\w+ ){0,5}(?:far |much )?larger than expected|more (?:\w+ )?than (?:the architecture|it should|expected)|far larger than expected"),
     _s("setting_has_effect", False, r"(?:changed|made|has|had) (?:nothing|no (?:effect|difference))|chang\w+ (?:\w+ ){0,3}(?:nothing|no difference)|(?:is|was) ignored|no effect"),
     # --- client
+    _s("client", "proxy", r"(?:proxy|router|gateway) (?:between|in front of|before)|(?:through|behind|via) (?:a |an |the )?[\w-]*(?:proxy|router|gateway|litellm)", weight=3),
     _s("client", "agent", r"\b(?:Claude Code|OpenCode|Aider|Cline|Roo(?: Code)?|Cursor|Codex|Continue\.dev|bolt\.diy|Kilo|Goose|OpenHands|SWE-agent|coding agents?|agents?)\b", weight=2),
     _s("client", "chat-app", r"\b(?:Open ?WebUI|SillyTavern|LibreChat|AnythingLLM|Chatbox|Msty|Jan)\b|front end", weight=2),
     _s("client", "retrieval", r"\b(?:RAG(?:Flow)?|retrieval|LlamaIndex|vector (?:store|database))\b", weight=3),
@@ -262,16 +264,16 @@ SAYINGS: tuple[Saying, ...] = (
 )  # fmt: skip
 
 _FAILS_AT = (
-    re.compile(rf"(?:above|over|beyond|past|at|around|about|near|exceed\w*|of (?:some|about|around)|some|after|from|부터|near token)\s+(?:about |some |around |roughly |approximately |token )?{_span('n')}(?:{_TOKENS}|\b)", re.IGNORECASE),
+    re.compile(rf"(?:above|over|beyond|past|at|around|about|near|exceed\w*|of (?:some|about|around)|some|after|from|passed|부터|near token)\s+(?:about |some |around |roughly |approximately |token )?{_span('n')}(?:{_TOKENS}|\b)(?!\s*(?:tok\w*)?\s*(?:a|per|/) ?s)(?!\s*(?:percent|%|GB|GiB|MB|MiB|requests|minutes|hours|seconds|users|turns|cards))", re.IGNORECASE),
     re.compile(rf"{_span('n')}{_TOKENS}?\s*(?:부근|근처|쯤|이상|에서)", re.IGNORECASE),
     re.compile(rf"depth of {_span('n')}", re.IGNORECASE),
 )  # fmt: skip
-_WORKS_AT = re.compile(rf"(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|ran|runs?)\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)", re.IGNORECASE)  # fmt: skip
+_WORKS_AT = re.compile(rf"(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|(?:ran|runs?)(?! out))\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)", re.IGNORECASE)  # fmt: skip
 _WINDOW = re.compile(rf"(?:(?:window|context(?: size| length| window)?|num_ctx|n_ctx|ctx(?:-size)?|max_seq_len|max[-_]model[-_]len|contextsize)\s*(?:is |was |set to |set at |of |to |=|:|at |\()\s*(?:about )?{_span('a')}|(?:\ba |its |an? |the )?{_span('b')}{_TOKENS}? ?(?:context |ctx )?(?:window|context)\b)", re.IGNORECASE)  # fmt: skip
 _TRAINED = re.compile(rf"(?:trained (?:window|context|to|for|at)(?: of| is| length)?|known for a window of|announced for|made for)\s*(?:about )?{_span('n')}", re.IGNORECASE)  # fmt: skip
 _SHOWN = re.compile(rf"(?:reported?|shows?|showed|says|said|displays?) (?:a |an )?(?:\w+ )?(?:window|context|ctx)(?: length| size)? of {_span('n')}", re.IGNORECASE)  # fmt: skip
 _PROCESSED = re.compile(rf"(?:process\w+|evaluat\w+|prompt_eval_count|kept|only)\s*(?:count )?(?:of |is |was |=|:)?\s*(?:only )?{_span('n')}(?:{_TOKENS})?\b(?! ?(?:%|GB|GiB|MB|s\b|ms|t/s|tok))", re.IGNORECASE)  # fmt: skip
-_SENT = re.compile(rf"(?:prompts?|requests?|inputs?|messages?)\s+(?:with|of|has|have|had|is|was)\s+(?:about |some |around )?(?:{_span('n')}|(?P<word>[a-z-]+) (?:thousand|k))[\s-]*tokens", re.IGNORECASE)  # fmt: skip
+_SENT = re.compile(rf"(?:prompts?|requests?|inputs?|messages?)\s+(?:with|of|has|have|had|is|was)\s+(?:about |some |around )?{_span('n')}[\s-]*tokens", re.IGNORECASE)  # fmt: skip
 _TOTAL = re.compile(rf"prompt (?:plus|and|\+) (?:completion|answer|output|reply)[^.]{{0,40}}?(?:exactly |to |of |= ?|came to ){{1,2}}{_span('n')}", re.IGNORECASE)  # fmt: skip
 _SECONDS = re.compile(r"(?:(?:after|within|timeout (?:of|after|is)|timeout_?s?[:=]|takes?|exceeds?|for)\s+(?:exactly |about |some |around |over )?(?P<n>\d+(?:\.\d+)?)[\s-]*(?P<u>s\b|sec\w*|min\w*|m\b|h\b|hours?))", re.IGNORECASE)  # fmt: skip
 _SPEEDS = (
@@ -290,8 +292,9 @@ _GPU_NAMES: tuple[tuple[str, str, dict[str, float]], ...] = (
     ("apple", r"(?:\bM[1-5](?: (?:Max|Pro|Ultra))?\b|Apple Silicon|Mac Studio|MacBook|Mac mini|\ba \d+ GB Mac\b)", {}),
 )
 _CARD_GIB = re.compile(r"(?:RTX|GTX|GeForce|Radeon|RX|Tesla|Arc|A100|H100|H200|L40S?|MI\d+|P40|V100|card|VRAM|gpu|CMP)[^.;,\n]{0,30}?(?P<n>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u>GiB|GB|G)\b|(?P<n2>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u2>GiB|GB|G)\b(?:\s+\w+){0,2}?\s+(?:of )?(?:VRAM|video memory|(?:graphics )?card|GPU)", re.IGNORECASE)
-_COUNT_GPU = re.compile(r"(?P<n>\b[2-9]|\b1[0-6]|two|three|four|six|eight)\s*(?:x|×)?\s*(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|\d{4}\b (?:XTX?|Ti)?|P40|V100|MI\d+|3090|4090|5090)", re.IGNORECASE)
-_RAM = re.compile(r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box))", re.IGNORECASE)
+_COUNT_GPU = re.compile(r"\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:\s*[x×]\s*|\s+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)", re.IGNORECASE)
+_RAM = re.compile(r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box))", re.IGNORECASE)
+_STORE = re.compile(r"cache[-_ ]ram(?:_mib)?[\"'`]?\s*(?:=|:|\s)\s*[\"'`]?(?P<n>-?\d{1,7})\b", re.IGNORECASE)
 _WEIGHTS = re.compile(r"(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)\s+(?:of )?(?:weights|in all|model file)|(?:model|weights)(?: file)? (?:of|is|are|takes?|listed at) (?:about )?(?P<n2>\d+(?:\.\d+)?)\s*(?P<u2>GiB|GB)", re.IGNORECASE)
 _CACHE_GIB = re.compile(r"KV(?: cache)?(?: \w+){0,4}?\s(?:is|was|of|about|takes?|needs?|=|:|only)+ (?:only )?(?:about )?(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)", re.IGNORECASE)
 _CACHE_NAMES = (
@@ -312,6 +315,7 @@ def sentences(text: str) -> list[str]:
 
 def read_prose(text: str) -> dict[str, Value]:
     """Give the answers that prose gives: question id → value."""
+    text = _WORD_THOUSANDS.sub(lambda match: f"{_SMALL_WORDS[match[1].lower()]} thousand", text[:_LARGEST_PROSE])
     parts = sentences(text)
     answers: dict[str, Value] = {}
     votes: dict[str, Counter[Value]] = {}
@@ -350,15 +354,18 @@ _SYMPTOMS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
         ("immediate-oom", 3, rf"{_LOAD}[^.]{{0,120}}{_OOM}|{_OOM}[^.]{{0,120}}{_LOAD}"),
         ("immediate-oom", 2, _LOAD),
         ("immediate-oom", 1, _OOM),
-        ("fixed-length-error", 3, rf"(?:above|over|beyond|past|at|around|about|some|near|of|after|whenever)[^.]{{0,24}}\d[\d,.]*\s*(?:k|thousand)?{_TOKENS}[^.]{{0,80}}{_FAIL}|{_FAIL}[^.]{{0,80}}(?:above|over|beyond|past|at|around|about|some|near|of|after)[^.]{{0,24}}\d[\d,.]*\s*(?:k\b|thousand|{_TOKENS})|\d+\s*[kK]?\s*(?:토큰)?\s*부근에서[^.]{{0,20}}{_FAIL}"),
-        ("fixed-length-error", 2, r"context (?:overflow|exceed\w*)|exceed\w* (?:the )?(?:available )?context|maximum context length|refused with|window of \d+\w* (?:was|is) used|as soon as the (?:chat|conversation) filled|(?:long|every) (?:\w+ )?prompts? (?:\w+ ){0,5}(?:fail|crash|cut off|error|die)|at a depth of"),
-        ("fixed-length-error", 2, r"(?:under|with) long[- ]context load|at various steps"),
-        ("slow-long-context", 2, _SLOW),
+        ("immediate-oom", 2, r"first (?:matrix|computation|request|inference|prompt)[^.]{0,40}(?:fail|crash|died|error|out[- ]of)|(?:crash\w*|fail\w*|died) at (?:its|the) first"),
+        ("fixed-length-error", 3, rf"(?:above|over|beyond|past|at|around|about|some|near|of|after|whenever)[^.]{{0,24}}\d[\d,.]*\s*(?:k|thousand)?{_TOKENS}(?! ?(?:a|per) second|/s)[^.]{{0,80}}{_FAIL}|{_FAIL}[^.]{{0,80}}(?:above|over|beyond|past|at|around|about|some|near|of|after)[^.]{{0,24}}\d[\d,.]*\s*(?:k\b(?! (?:context )?window)|thousand|{_TOKENS}(?! ?(?:a|per) second|/s))|\d+\s*[kK]?\s*(?:토큰)?\s*부근에서[^.]{{0,20}}{_FAIL}"),
+        ("fixed-length-error", 2, rf"context (?:overflow|exceed\w*)|exceed\w* (?:the )?(?:available )?context|maximum context length|refused with|window of \d+\w* (?:was|is) used|as soon as the (?:chat|conversation) filled|(?:long|every) (?:\w+ )?prompts? (?:\w+ ){{0,5}}(?:fail|crash|cut off|error|die)|at a depth of|under (?:\w+[- ])?long-context load[^.]*{_FAIL}|at various steps|(?:reports?|reported|shows?|showed) a window of \d+ (?:though|but|instead|although)"),
+        ("slow-long-context", 3, _SLOW),
         ("slow-long-context", 1, r"seconds? to (?:first|read)|\b(?:t|tok|tokens)/s\b"),
-        ("forgetting", 2, _FORGET),
+        ("forgetting", 3, _FORGET),
         ("forgetting", 1, r"effective (?:limit|context)|dropped"),
-        ("flaky", 3, _FLAKY),
-        ("flaky", 2, r"(?:when|once) several (?:\w+ )?(?:came|arriv\w*|long)|and the retry|(?:after (?:several|many|some|a few|a day|hours)|over \w+ gigabytes)|until a reboot|killed by the kernel|whole machine|vanish\w*|single requests? were fine"),
+        ("flaky", 3, rf"^.{{0,60}}{_FLAKY}"),
+        ("flaky", 2, _FLAKY),
+        ("flaky", 3, r"sometimes[^.]{0,90}(?:sometimes|works|worked|passes|other times)|after one [^.]{0,40}after (?:the next|another)|with nothing changed|and the retry|(?:fails|failed),? and then[^.]{0,30}(?:pass|work)"),
+        ("flaky", 2, r"(?:when|once) several (?:\w+ )?(?:came|arriv\w*|long)|after (?:several|many|some|a few) (?:requests|hours|days|minutes|turns)|after a day|over \w+ gigabytes of system|until a reboot|killed by the kernel|whole machine|vanish\w*|single requests? were fine|time after time|works? on a (?:newly|freshly) started"),
+        ("flaky", 2, r"\b(?:requests?|prompts?) (?:ran|run|worked|work|passed|pass|were fine|was fine|are fine)[^.]{0,60}(?:crash|fail|died|error|abort)"),
     )
 )  # fmt: skip
 
@@ -475,6 +482,10 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
         before = text[max(0, ram.start() - 12) : ram.start()].lower()
         if 1 <= size <= 8192 and "video" not in before and "gpu" not in before:
             answers["ram_gib"] = size
+    store = _STORE.search(text)
+    if store is not None:
+        mib = int(store["n"])
+        answers["stored_prompts"] = float(mib if mib <= 0 else round(mib / 1024, 3))
     for question, pattern in (("weights_gib", _WEIGHTS), ("cache_gib", _CACHE_GIB)):
         match = pattern.search(text)
         if match is not None:

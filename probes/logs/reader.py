@@ -17,7 +17,7 @@ from probes.evidence.events import EventKind, LogEvent, LogSummary
 
 from .dialects import DIALECTS, all_rules
 from .fold import Folder
-from .frame import Level, Line, read_line
+from .frame import FRAME_LITERALS, Level, Line, read_line
 from .rule import EVENT_FIELDS, FAILURES, Fields, Found, Kind, Rule
 from .scan import Candidate, Scanner
 from .source import BLOCK, open_source, rotation
@@ -29,6 +29,7 @@ HOT_AFTER = 400
 """Lines of one kind that are read one by one before they are sampled; failures get five times as many."""
 NEAR_LINES = 8
 """How far apart the lines of one failure may be: the error, its device, its function, what was being allocated."""
+_NEVER = 1 << 62
 MAX_STEP = 64 << 20
 """How much of a growing log one look takes in; the next look goes on from there."""
 
@@ -45,8 +46,11 @@ class _Rules:
         self.literals = tuple(owners)
         self._owners = tuple(tuple(found) for found in owners.values())
         self._search = AhoCorasick(self.literals, matchkind=MatchKind.Standard)
-        self.hot_after = tuple(
-            HOT_AFTER * (5 if any(rules[index].event in FAILURES for index in found) else 1) for found in self._owners
+        self.wanted = (*self.literals, *FRAME_LITERALS)
+        """What the scanner looks for: words of the rules, and frames that hide them."""
+        self.hot_after = (
+            *(HOT_AFTER * (5 if any(rules[index].event in FAILURES for index in found) else 1) for found in self._owners),
+            *(_NEVER for _literal in FRAME_LITERALS),
         )
 
     def match(self, text: str) -> tuple[Rule, Found] | None:
@@ -258,7 +262,7 @@ def read_log(log: Log, name: str | None = None, dialect: str | None = None) -> I
     """
     source = open_source(log, name)
     parser = LineParser(source.name, dialect)
-    for candidate in Scanner(parser.rules.literals).candidates(source.blocks()):
+    for candidate in Scanner(parser.rules.wanted).candidates(source.blocks()):
         yield from parser.feed(candidate)
     yield from parser.flush()
 
@@ -268,7 +272,7 @@ def tail_events(text: str, name: str = "", dialect: str | None = None) -> list[L
     stream = io.BytesIO(text.encode("utf-8", "replace"))
     parser = LineParser(name, dialect)
     events: list[LogEvent] = []
-    for candidate in Scanner(parser.rules.literals).candidates(iter(lambda: stream.read(BLOCK), b"")):
+    for candidate in Scanner(parser.rules.wanted).candidates(iter(lambda: stream.read(BLOCK), b"")):
         events.extend(parser.feed(candidate))
     events.extend(parser.flush())
     return events
@@ -296,7 +300,7 @@ def collect_log(
         if source is None:
             continue
         parser = LineParser(source.name, dialect)
-        scanner = Scanner(parser.rules.literals, parser.rules.hot_after)
+        scanner = Scanner(parser.rules.wanted, parser.rules.hot_after)
         try:
             for candidate in scanner.candidates(source.blocks()):
                 for event in parser.feed(candidate):
@@ -365,7 +369,7 @@ class LogFollower:
 
     def _begin(self) -> None:
         self._parser = LineParser(self.path.name, self._dialect)
-        self._scanner = Scanner(self._parser.rules.literals)
+        self._scanner = Scanner(self._parser.rules.wanted)
         self._at = 0
 
     def new_events(self) -> list[LogEvent]:

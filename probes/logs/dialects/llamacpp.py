@@ -36,7 +36,7 @@ def _kv_total(match: re.Match[str], fields: Fields) -> Found:
     head = match.string[: match.start()]
     seqs, streams = integer(match["seqs"] or ""), integer(match["streams"] or "")
     fields["streams"] = streams if streams is not None else seqs
-    fields["count"] = (seqs or 1) * (streams or 1) if streams is not None else seqs
+    fields["count"] = seqs
     fields["which"] = "indexer" if "indexer" in head else "base"
     return [("kv-cache", fields)]
 
@@ -246,9 +246,8 @@ def _fit(match: re.Match[str], fields: Fields) -> Found:
         ("default model context size", "default"), ("did not report memory", "no-memory-report"), ("layers, ", "placed"),
     ):  # fmt: skip
         if words in text:
-            fields["key"] = key
-            break
-    return [("fit", fields)]
+            return [("fit", {**fields, "key": key})]
+    return [("fit", fields)] if len(fields) > 1 else []
 
 
 _MS = r"(?P<seconds_ms>[\d.]+)\s*ms"
@@ -327,7 +326,7 @@ RULES: tuple[Rule, ...] = (
     rule("flash-attention", ("forcing off", "flash_attn is not compatible", "flash attention not supported"), r"flash_attn is not compatible with (?P<reason>[^\n]+?)\s*- forcing off|(?P<reason2>flash[_ ]att\w* not supported[^\n]{0,80})", on=False, level="warning"),
     rule("flash-attention", "enabling flash_attn since", on=True, reason="needed for a quantised V cache"),
     rule("flash-attention", "usually due to missing support", r"layer (?P<count>\d+) is assigned to device (?P<device>\S+) but (?P<reason>[^\n]+?) is assigned to device (?P<value>\S+)", on=False, level="warning", key="moved"),
-    rule("flash-attention", ("Flash Attention was auto", "Flash Attention not supported", "Flash Attention is disabled"), r"Flash Attention (?:was auto, set to (?P<on>enabled|disabled)|not supported|is disabled)", key="auto"),
+    rule("flash-attention", ("Flash Attention was auto", "Flash Attention not supported", "Flash Attention is disabled", "Flash Attention enabled", "Flash Attention disabled"), r"Flash Attention (?:was auto, set to (?P<on>enabled|disabled)|(?P<on2>enabled|disabled)|not supported|is disabled)", key="auto"),
     rule("unsupported", ("set to disabled", "it will be disabled", "will be disabled", "is not supported by this", "is not supported by multimodal"), r"(?P<key>[A-Za-z_][\w -]{1,60}?)\s+(?:is )?not supported(?: by (?P<reason>[^,\n]+))?, (?:set to|it will be) disabled|(?P<key2>\w+) (?:is not supported by [^,\n]+|will be disabled)", level="warning"),
     rule("load-failed", ("error loading model", "failed to load model", "failed to create context", "failed to create_context", "exiting due to model loading error", "failed to initialize the context", "unable to load model", "Failed to create context", "unable to create llama context", "unable to create context", "failed to load draft model", "failed to create MTP context", "failed to load multimodal", "unknown model architecture", "Failed to create llama_context", "Failed to load model from"), r"error loading model: (?P<reason>[^\n]+)|failed to initialize the context: (?P<reason2>[^\n]+)|(?P<reason3>unknown model architecture[^\n]{0,80})|(?:[Ff]ailed to (?:load|create|initialize)|unable to (?:load|create)|exiting due to)[^\n]{0,160}"),
     rule("load-failed", ("_M_range_check", "std::out_of_range", "vector::_M"), r"(?P<reason>(?:vector|basic_string|map|array|deque)::_M_range_check[^\n]{0,120}|std::out_of_range[^\n]{0,120}|invalid vector subscript)", make=lambda m, f: [("crash", f)]),
@@ -342,7 +341,7 @@ RULES: tuple[Rule, ...] = (
     rule("window", ("will not be utilized", "possible training context overflow"), r"n_ctx(?:_seq|_per_seq|_pre_seq)? \((?P<tokens>\d+)\) (?P<sign>[<>]) n_ctx_train \((?P<of>\d+)\)", make=_against_trained),
     rule("window-capped", "n_ctx is not divisible", r"rounding down to (?P<tokens>\d+)", reason="rounding"),
     rule("window", ("n_ctx_train adjusted", "re-adjusting n_ctx_train"), r"n_ctx_train adjusted to (?P<tokens>\d+)", which="trained", key="yarn"),
-    rule("window", ("n_ctx  ", "n_ctx         = ", "n_ctx_seq  ", "n_ctx_per_seq ", "n_ctx      ", "n_seq_max  ", "n_seq_max ", "n_batch  ", "n_ubatch  ", "flash_attn  ", "kv_unified  ", "freq_base  ", "freq_scale ", "n_rs_seq"), r"^(?:.*\b(?:llama_\w+|constructor|llama_init_from_model)\s*:\s*|\s*)(?P<key>n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|freq_base|freq_scale|mla_attn|n_rs_seq)\s*=\s*(?P<text>\S+)\s*$", make=_context_value),
+    rule("window", ("n_ctx  ", "n_ctx         = ", "n_ctx_seq  ", "n_ctx_per_seq ", "n_ctx      ", "n_seq_max  ", "n_seq_max ", "n_batch  ", "n_ubatch  ", "flash_attn  ", "flash_attn = ", "kv_unified  ", "freq_base  ", "freq_scale ", "n_rs_seq"), r"^(?:.*\b(?:llama_\w+|constructor|llama_init_from_model)\s*:\s*|\s*)(?P<key>n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|freq_base|freq_scale|mla_attn|n_rs_seq)\s*=\s*(?P<text>\S+)\s*$", make=_context_value),
     rule("window", ("print_info: ", "llm_load_print_meta: "), r"(?:print_info|llm_load_print_meta):\s*(?P<key>[\w. ]+?)\s*=\s*(?P<text>[^\n]*)", make=_print_info),
     rule("window", "- kv ", r"- kv\s+\d+:\s+(?P<key>[\w.-]+)\s+\S+\s*=\s*(?P<text>[^\n]{0,200})", make=_meta),
     # --- buffers and cache
@@ -386,7 +385,7 @@ RULES: tuple[Rule, ...] = (
     rule("full-reprocess", ("forcing full prompt re-processing", "full prompt re-processing", "full prompt reprocessing"), make=_reprocess),
     rule("checkpoint", "context checkpoint", r"(?P<what>created|restored|erasing old|erased invalidated|erasing|removing) (?:old )?context checkpoint(?: (?P<count>\d+) of (?P<of>\d+))?(?:.*?n_tokens = (?P<tokens>\d+))?.*?size = (?P<size_mib>[\d.]+) MiB", make=_checkpoint),
     rule("cache-reuse", ("LCP similarity", "lcp similarity"), r"LCP similarity, (?:f_)?sim_best = (?P<similarity>[\d.]+)", make=_similarity, flags=re.IGNORECASE),
-    rule("cache-reuse", "selected slot by LRU", key="lru", similarity=0.0),
+    rule("cache-reuse", "selected slot by LRU", key="lru"),
     rule("cache-reuse", ("memory_seq_rm", "kv cache rm"), r"(?:cached )?n_(?:tokens|past) = (?P<tokens>\d+),?.*memory_seq_rm|kv cache rm \[(?P<tokens2>\d+),", key="kept"),
     rule("cache-reuse", "reusing chunk with size", r"reusing chunk with size (?P<tokens>\d+)", key="chunk"),
     rule("cache-reuse", "need to evaluate at least", r"n_past = (?P<tokens>\d+), (?:task\.n_tokens\(\)|n_prompt_tokens) = (?P<of>\d+)", key="full-hit"),
@@ -395,7 +394,7 @@ RULES: tuple[Rule, ...] = (
     rule("timing", ("prompt eval time", "  eval time =", ":eval time =", "eval time  ="), r"(?P<what>prompt eval|eval|total) time\s*=\s*" + _MS + r"\s*/\s*(?P<tokens>\d+)\s*(?:tokens|runs)\s*\(\s*[\d.]+ ms per token,\s*(?P<tps>[\d.]+|inf|nan) tokens per second\)", make=_timing),
     rule("timing", ("prompt eval time", "  eval time =", ":eval time =", "eval time  ="), r"(?P<what>prompt eval|eval) time\s*=\s*" + _MS + r"\s*/\s*(?P<tokens>\d+)\s*(?:tokens|runs)", make=_timing),
     rule("timing", "tg_3s", r"n_gen =\s*(?P<tokens>\d+), tg =\s*(?P<tps>[\d.]+) t/s", phase="generation", key="so-far"),
-    rule("timing", (" t/s", "± "), r"\|\s*(?P<key>pp|tg)(?P<tokens>\d+)(?: @ d(?P<of>\d+))?\s*\|\s*(?P<tps>[\d.]+)\s*±", make=lambda m, f: [("timing", {**f, "phase": "prefill" if m["key"] == "pp" else "generation", "key": "bench"})]),
+    rule("timing", "± ", r"\|\s*(?P<key>pp|tg)(?P<tokens>\d+)(?: @ d(?P<of>\d+))?\s*\|\s*(?P<tps>[\d.]+)\s*±", make=lambda m, f: [("timing", {**f, "phase": "prefill" if m["key"] == "pp" else "generation", "key": "bench"})]),
     rule("speculation", ("draft acceptance", "n_drafted", "acceptance rate"), r"draft acceptance(?: rate)? = (?P<number>[\d.]+) \(\s*(?P<accepted>\d+) accepted /\s*(?P<count>\d+) generated", make=_draft_rate),
     rule("speculation", ("n_accept", "n_drafted"), r"n_(?:accept|acc)\w*\s*=\s*(?P<accepted>\d+)|n_drafted\s*=\s*(?P<count>\d+)", make=_draft_rate),
     rule("speculation", ("speculative decoding not supported", "speculative decoding will"), reason="not supported", on=False, level="warning"),

@@ -134,6 +134,14 @@ def _json_reply(match: re.Match[str], _fields: Fields) -> Found:
     return found
 
 
+def _runner_ended(match: re.Match[str], fields: Fields) -> Found:
+    found: Found = [("crash", {**fields, "key": "runner"})]
+    why = fields.get("reason") or ""
+    if re.search(r"out of memory|cudaMalloc|failed to allocate|unable to allocate|insufficient memory", why, re.IGNORECASE):
+        found.append(("alloc-failed", {"reason": "out of memory", "api": "cuda" if "cuda" in why.lower() else None}))
+    return found
+
+
 def _loading_slot(match: re.Match[str], _fields: Fields) -> Found:
     values = pairs(match.string)
     return [("cache-reuse", {"tokens": integer(values.get("used", "")), "of": integer(values.get("prompt", "")), "slot": integer(values.get("id", "")), "key": "cache-slot"})]
@@ -142,7 +150,7 @@ def _loading_slot(match: re.Match[str], _fields: Fields) -> Found:
 RULES: tuple[Rule, ...] = (
     rule("truncated", "truncating input prompt", r"truncating input prompt\"?.*?\blimit=(?P<limit>\d+)\s+prompt=(?P<tokens>\d+)\s+(?:keep=(?P<of>\d+)\s+)?new=(?P<kept>\d+)", reason="input-prompt", level="warning", make=lambda m, f: [("truncated", {k: v for k, v in f.items() if k != "of"})]),
     rule("truncated", ("messages which exceed context length", "truncating input messages"), r"truncating (?:input|native chat) messages.*?(?:truncated=(?P<count>\d+))?$", reason="messages-dropped"),
-    rule("window-capped", "requested context size too large", r"num_ctx=(?P<of>\d+)\s+n_ctx_train=(?P<tokens>\d+)|requested context size too large", reason="trained", level="warning"),
+    rule("window-capped", "requested context size too large", r"requested context size too large for model(?:.*?num_ctx=(?P<of>\d+)(?:\s+num_parallel=\d+)?\s+n_ctx_train=(?P<tokens>\d+))?", reason="trained", level="warning"),
     rule("window", "vram-based default context", r"total_vram=\"?(?P<total_h>[\d.]+ ?[KMGT]?i?B)\"? default_num_ctx=(?P<tokens>\d+)", which="default", key="vram-tier"),
     rule("program", ('msg="server config"', 'server config\\" env', 'msg="server config'), r"server config\\?\".*?env=", make=_server_config),
     rule("command", ("starting llama-server", "starting llama server", "starting runner", "starting ollama engine"), r"starting (?:llama[- ]server|runner|ollama engine)\\?\"", make=_starting),
@@ -159,7 +167,7 @@ RULES: tuple[Rule, ...] = (
     rule("context-shift", "context limit hit - shifting", r"shifting\"?.*?limit=(?P<limit>\d+).*?input=(?P<of>\d+).*?keep=(?P<kept>\d+).*?discard=(?P<count>\d+)|context limit hit - shifting"),
     rule("config-ignored", ("kv cache requested but flash attention disabled", "quantized kv cache requested", "kv cache type not supported by model"), r"quantized kv cache requested but flash attention disabled|kv cache type not supported by model|quantized kv cache requested[^\n\"]*", key="kv_cache_type", level="warning"),
     rule("flash-attention", ("flash attention enabled but not supported", "enabling flash attention"), r"flash attention enabled but not supported by (?P<reason>\w+)|(?P<yes>enabling flash attention)", make=lambda m, f: [("flash-attention", {"on": bool(m["yes"]), "reason": f.get("reason")})]),
-    rule("crash", ("has unexpectedly stopped", "runner process has terminated", "llama runner process no longer running"), r"(?:unexpectedly stopped|process has terminated|no longer running):? ?(?P<reason>[^\n]{0,200})", make=lambda m, f: [("crash", {**f, "key": "runner"})]),
+    rule("crash", ("has unexpectedly stopped", "runner process has terminated", "llama runner process no longer running"), r"(?:unexpectedly stopped|process has terminated|no longer running):? ?(?P<reason>[^\n]{0,200})", make=_runner_ended),
     rule("cancelled", ("closing the connection", "client closing the connection"), r"aborting \w+ request due to client closing"),
     rule("cache-reuse", "loading cache slot", r"loading cache slot", make=_loading_slot),
     rule("device-lost", ("cudart init failure", "cudaSetDevice err", "nvcuda init failure", "cuda driver library init failure", "unable to load cuda driver", "rocm init failure"), r"(?:init failure|cudaSetDevice err|unable to load cuda driver)[^\d\n]*(?P<code>\d+)?", api="cuda"),

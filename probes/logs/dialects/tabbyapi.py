@@ -30,7 +30,7 @@ def _metrics(match: re.Match[str], _fields: Fields) -> Found:
 
 
 RULES: tuple[Rule, ...] = (
-    rule("timing", "Metrics (ID: ", r"Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens|Metrics \(ID", make=_metrics),
+    rule("timing", "Metrics (ID: ", r"Metrics \(ID.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
     rule("timing", "Metrics: ", r"(?P<generated>\d+) tokens generated in [\d.]+ seconds.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
     rule("alloc-failed", ("Insufficient VRAM in split", "Insufficient VRAM for model", "Insufficient space in device allocation"), component="weights", api="torch", reason="split leaves no room"),
     rule("refused", ("exceeds the available context size of", "Initial job allocation requires", "Job requires"), r"(?:Prompt length (?P<tokens>\d+)|requires (?P<tokens2>\d+) (?:cache )?tokens)[^\d\n]{0,60}exceeds the available context size of (?P<limit>\d+)"),

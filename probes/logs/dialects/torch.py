@@ -38,11 +38,10 @@ def _out_of_memory(match: re.Match[str], fields: Fields) -> Found:
 
 
 RULES: tuple[Rule, ...] = (
-    rule("alloc-failed", ("out of memory. Tried to allocate", "OutOfMemoryError"), r"(?:CUDA|HIP|XPU|MPS)[\w ]* out of memory\.? ?\(?Tried to allocate (?P<size_h>[\d.]+ [KMGT]?i?B)|OutOfMemoryError", make=_out_of_memory),
+    rule("alloc-failed", ("out of memory. Tried to allocate", "OutOfMemoryError"), r"(?:(?:CUDA|HIP|XPU|MPS)[\w ]* out of memory|OutOfMemoryError)(?:.{0,80}?Tried to allocate (?P<size_h>[\d.]+ [KMGT]?i?B))?", make=_out_of_memory),
     rule("alloc-failed", "MPS backend out of memory", r"MPS backend out of memory(?:.*?Tried to allocate (?P<size_h>[\d.]+ [KMGT]?i?B))?", api="metal"),
     rule("crash", "INTERNAL ASSERT FAILED", r"(?P<reason>[^\s:]{0,80}) ?INTERNAL ASSERT FAILED at \"?(?P<key>[\w./]+)\"?:(?P<code>\d+)"),
     rule("kernel-error", "CUDA driver error", r"CUDA driver error: (?P<reason>[^\n]{0,120})", api="cuda"),
-    rule("kernel-error", ("device-side assert", "unspecified launch failure"), r"device-side assert triggered|unspecified launch failure", api="cuda", reason="device-side failure"),
     rule("corrupt-output", ("probability tensor contains", "probabilities contain", "invalid sampling prob"), r"(?P<reason>probability tensor contains[^\n]{0,60}|probabilities contain[^\n]{0,60}|invalid sampling prob\w*)"),
     rule("watchdog", ("Watchdog caught collective operation timeout", "NCCL watchdog"), r"ran for (?P<seconds_ms>\d+) milliseconds|collective operation timeout|NCCL watchdog", api="nccl"),
     rule("kernel-error", ("NCCL error", "ncclUnhandledCudaError", "ncclSystemError"), r"(?P<reason>NCCL error[^\n]{0,80}|nccl\w+Error)", api="nccl"),
