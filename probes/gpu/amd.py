@@ -78,7 +78,6 @@ class Amd(DeviceSource):
     """All AMD devices of a Linux machine."""
 
     name: ClassVar[str] = "amd"
-    id_prefix: ClassVar[str] = "amd:"
 
     def __init__(self, found: Sequence[Card], root: Path = ROOT, smi: Any = None, call: Call = kernel_call) -> None:
         self._root = root

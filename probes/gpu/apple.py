@@ -214,7 +214,6 @@ class Apple(DeviceSource):
     """The GPU of an Apple machine. Its counters need a program each, so it is sampled beside the ticks."""
 
     name: ClassVar[str] = "apple"
-    id_prefix: ClassVar[str] = "apple:"
     pace_s: ClassVar[float] = 1.0
 
     def __init__(self, run: Run = run_tool, working_set: Callable[[], int | None] = metal_working_set) -> None:

@@ -6,6 +6,7 @@ A number that a driver gives is taken as it is or not at all: what is absent, ab
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -55,24 +56,28 @@ class Notes:
     """Notes without repeats, in the order in which they came, at most so many: a source may fail ten times a second."""
 
     most: int = 32
-    texts: dict[str, None] = field(default_factory=dict)
+    texts: dict[str, float] = field(default_factory=dict)
+    """Each note, and when it was last true (monotonic, seconds)."""
 
     def add(self, text: str) -> None:
-        """Keep ``text`` if it is new and there is room."""
-        if len(self.texts) < self.most:
-            self.texts.setdefault(" ".join(text.split())[:500])
+        """Keep ``text`` if it is known or there is room."""
+        text = " ".join(text.split())[:500]
+        if text in self.texts or len(self.texts) < self.most:
+            self.texts[text] = time.monotonic()
 
     def all(self) -> tuple[str, ...]:
         """Give every note once."""
         return tuple(self.texts)
+
+    def since(self, when: float) -> tuple[str, ...]:
+        """Give those that were true at that time or later."""
+        return tuple(text for text, last in tuple(self.texts.items()) if last >= when)
 
 
 class DeviceSource(ABC):
     """One interface to devices. Its methods may be called from different threads, never two at once."""
 
     name: ClassVar[str]
-    id_prefix: ClassVar[str] = ""
-    """What its devices' ids begin with; empty for a source that only adds to the devices of others."""
     pace_s: ClassVar[float] = 0.0
     """Least seconds between two samples; 0: cheap enough for every tick. A dear source is sampled beside the ticks, as seldom as its
     cost asks for."""

@@ -252,7 +252,6 @@ class Drm(DeviceSource):
     """Cards of any other vendor, and NVIDIA's under the open kernel driver (nouveau), which NVML does not know."""
 
     name: ClassVar[str] = "drm-fdinfo"
-    id_prefix: ClassVar[str] = "drm:"
 
     def __init__(self, found: Sequence[Card], root: Path = ROOT) -> None:
         self._cards = tuple(found)

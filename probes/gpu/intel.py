@@ -47,7 +47,6 @@ class Intel(DeviceSource):
     """All Intel devices of a Linux machine."""
 
     name: ClassVar[str] = "intel"
-    id_prefix: ClassVar[str] = "intel:"
 
     def __init__(self, found: Sequence[Card], root: Path = ROOT, call: Call = kernel_call) -> None:
         self._root = root

@@ -119,7 +119,6 @@ class Nvml(DeviceSource):
     """All NVIDIA devices."""
 
     name: ClassVar[str] = "nvml"
-    id_prefix: ClassVar[str] = "nvidia:"
 
     def __init__(self, binding: Any) -> None:
         self._nvml = binding

@@ -9,11 +9,11 @@ import psutil
 
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.machine import Device, DeviceLink, DeviceReadings
-from probes.gpu import open_sources, within
 from probes.gpu.base import Notes
 from probes.gpu.matching import VARIABLES, cuda_order, joined, pci_key
 from probes.gpu.none import silent_cards
 from probes.gpu.processes import Holders
+from probes.gpu.sources import open_sources, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,7 @@ from probes.gpu.base import DeviceSample, Notes
 from probes.gpu.host import HostTick, HostWatch
 from probes.gpu.matching import match
 from probes.gpu.processes import ServerReading, ServerWatch
+from probes.gpu.sources import open_sources
 from probes.gpu.spans import MOST_SPANS, Counter, DeviceSpan, Span, fold, peaks_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Phase:
     begun: float = 0.0
     ended: float | None = None
     spans: list[Span] = field(default_factory=list, repr=False)
+    notes: tuple[str, ...] | None = field(default=None, repr=False)
 
     @property
     def peaks(self) -> SampledPeaks:
@@ -96,8 +98,10 @@ class _Source:
     source: DeviceSource
     lock: threading.Lock = field(default_factory=threading.Lock)
     down_until: float = 0.0
-    failed: bool = False
-    dear: tuple[float, tuple[DeviceSample, ...]] = (0.0, ())
+    why: str = ""
+    ids: set[str] = field(default_factory=set)
+    """Devices that it ever told of, so that they are lost rather than forgotten."""
+    dear: tuple[DeviceSample, ...] = ()
 
 
 @dataclass(slots=True)
@@ -272,6 +276,8 @@ class Sampler:
             self._edge()
         with self._condition:
             phase.ended = ended
+            # What is read only now and then was still true at the beginning if it was so a little before.
+            phase.notes = self._notes.since(phase.begun - self._dear_s)
             if phase in self._phases:
                 self._phases.remove(phase)
 
@@ -287,7 +293,7 @@ class Sampler:
             low = max(0, (inside[0] if inside else sum(span.end <= first for span in spans)) - 1)
             high = min(len(spans), (inside[-1] if inside else low) + 2)
             spans, begun, ended = spans[low:high], first, last
-        notes = [*self._notes.all(), *self._went_back()]
+        notes = phase.notes if phase.notes is not None else self._notes.since(phase.begun - self._dear_s)
         return peaks_of(
             spans,
             phase=name,
@@ -298,13 +304,6 @@ class Sampler:
             asked_hz=self.hz,
             notes=notes,
         )
-
-    def _went_back(self) -> list[str]:
-        return [
-            f"the counter of {name} went backwards: it began anew, and its growth is a lower bound"
-            for name, counter in self._counters.items()
-            if counter.went_back
-        ]
 
     # --- ticks -----------------------------------------------------------------------------------------------------------------
 
@@ -321,8 +320,6 @@ class Sampler:
             self._sources = [_Source(source) for source in self._given]
             self._match()
             return
-        from probes.gpu import open_sources  # noqa: PLC0415 - it imports this package's vendors, and they are wanted only here
-
         opened, _absent = open_sources()
         self._sources = [_Source(source) for source in opened]
         self._match()
@@ -433,13 +430,20 @@ class Sampler:
         span.uss, self._uss = self._uss, None
 
     def _grown(self, name: str, value: int | None) -> int | None:
-        return self._counters.setdefault(name, Counter()).grown(value)
+        counter = self._counters.setdefault(name, Counter())
+        grown = counter.grown(value)
+        if counter.went_back:
+            counter.went_back = False
+            self._notes.add(f"the counter of {name} went backwards: it began anew, and its growth is a lower bound")
+        return grown
 
     def _ask(self, one: _Source, pids: frozenset[int], full: bool) -> Sequence[DeviceSample]:
+        if one.down_until > time.monotonic():
+            return [DeviceSample(name, lost=one.why) for name in one.ids]
         if one.source.pace_s > 0:  # read beside the ticks; here only once each time
-            samples, one.dear = one.dear[1], (one.dear[0], ())
+            samples, one.dear = one.dear, ()
             return samples
-        if one.down_until > time.monotonic() or not one.lock.acquire(blocking=False):
+        if not one.lock.acquire(blocking=False):
             return ()
         try:
             return self._sample(one, pids, full=full)
@@ -451,19 +455,15 @@ class Sampler:
             samples = one.source.sample(pids, full=full)
         except CtxDoctorError as error:
             one.down_until = time.monotonic() + _RETRY_S
-            one.failed = True
+            one.why = str(error)
             self._notes.add(f"{one.source.name} stopped answering: {error}")
-            last = self._latest
-            prefix = one.source.id_prefix
-            return [
-                DeviceSample(id=name, lost=str(error))
-                for name in (last.devices if last is not None else ())
-                if prefix and name.startswith(prefix)
-            ]
+            return [DeviceSample(name, lost=one.why) for name in one.ids]
         except Exception as error:  # a driver's binding may raise anything; sampling goes on without it
             one.down_until = time.monotonic() + _RETRY_S
-            self._notes.add(f"{one.source.name} failed: {type(error).__name__}: {error}")
-            return ()
+            one.why = f"{type(error).__name__}: {error}"
+            self._notes.add(f"{one.source.name} failed: {one.why}")
+            return [DeviceSample(name, lost=one.why) for name in one.ids]
+        one.ids.update(sample.id for sample in samples)
         for sample in samples:
             if sample.lost is not None:
                 self._notes.add(f"{sample.id} does not answer: {sample.lost}")
@@ -523,7 +523,7 @@ class Sampler:
         if one.down_until > time.monotonic():
             return
         with one.lock:
-            one.dear = (time.monotonic(), tuple(self._sample(one, pids, full=True)))
+            one.dear = tuple(self._sample(one, pids, full=True))
 
 
 def _joined(a: DeviceSample, b: DeviceSample) -> DeviceSample:

@@ -343,7 +343,6 @@ class Windows(DeviceSource):
     """All adapters of a Windows machine; for NVIDIA's it adds to NVML what only Windows knows."""
 
     name: ClassVar[str] = "windows"
-    id_prefix: ClassVar[str] = "windows:"
     pace_s: ClassVar[float] = 0.2
 
     def __init__(self, pdh: Pdh, adapters: Callable[[], Sequence[Adapter]]) -> None:

@@ -18,6 +18,7 @@ from probes.evidence.errors import NoAnswerInTimeError, NotOfferedError
 from probes.evidence.machine import SampledPeaks
 from probes.gpu import open_sources, read_devices, within
 from probes.gpu.base import DeviceSample, DeviceSource
+from probes.gpu.host import HostWatch
 from probes.gpu.processes import ServerWatch
 from probes.gpu.sampler import Sampler
 from probes.gpu.spans import MOST_SPANS, Counter, DeviceSpan, Span, fold, peaks_of
@@ -29,7 +30,6 @@ class Scripted(DeviceSource):
     """A source that does as told at each sample."""
 
     name = "scripted"
-    id_prefix = "x:"
 
     def __init__(self, *steps):
         self.steps = list(steps)
@@ -287,7 +287,6 @@ def test_a_dear_source_is_slowed_down_to_the_budget():
 def test_a_source_that_raises_anything_does_not_stop_the_others():
     """One binding's exception is a note; the other device is sampled."""
     other = Scripted(3)
-    other.id_prefix = "y:"
     with Sampler(None, hz=50, sources=[Scripted(KeyError("symbol")), other]) as sampler, sampler.phase("x") as phase:
         time.sleep(0.1)
     assert phase.peaks.devices_peak_bytes == {"x:0": 3}
@@ -347,12 +346,24 @@ def test_a_counter_that_goes_backwards_is_a_new_beginning():
     counter = Counter()
     assert [counter.grown(value) for value in (10, 15, None, 3, 8)] == [None, 5, None, 0, 5]
     assert counter.went_back
-    source = Scripted(1)
-    with Sampler(None, hz=50, sources=[source]) as sampler:
-        sampler._counters["major faults"] = Counter(5, went_back=True)
-        with sampler.phase("x") as phase:
-            pass
-    assert any("major faults went backwards" in note for note in phase.peaks.notes)
+
+
+def test_a_counter_that_went_back_is_told_by_the_phase_in_which_it_did(tmp_path):
+    """The machine's swap counter begins anew in the middle: a note of that phase, not of one long after."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "meminfo").write_text("MemAvailable: 9 kB\nSwapTotal: 100 kB\nSwapFree: 50 kB\n")
+    (proc / "vmstat").write_text("x 1\npswpin 700\npswpout 500\n")
+    with Sampler(None, hz=50, sources=[], host=HostWatch(root=tmp_path), dear_s=0.1) as sampler:
+        with sampler.phase("first") as first:
+            (proc / "vmstat").write_text("x 1\npswpin 3\npswpout 510\n")
+        time.sleep(0.2)
+        with sampler.phase("second") as second:
+            (proc / "vmstat").write_text("x 1\npswpin 5\npswpout 510\n")
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert (first.peaks.swapped_in_bytes, first.peaks.swapped_out_bytes, second.peaks.swapped_in_bytes) == (0, 10 * page, 2 * page)
+    assert any("swapped in went backwards" in note for note in first.peaks.notes)
+    assert not any("backwards" in note for note in second.peaks.notes)
 
 
 def test_growth_before_the_phase_is_not_its_own():
@@ -409,10 +420,11 @@ def test_a_rate_that_makes_no_sense_is_refused():
 def test_not_offered_marks_only_that_sources_devices():
     """When one driver goes away, its devices are lost and no other's."""
     other = Scripted(lambda: [DeviceSample("y:0", used_bytes=2)])
-    other.id_prefix = "y:"
     with Sampler(None, hz=50, sources=[Scripted(1, 1, NotOfferedError("away")), other]) as sampler, sampler.phase("x") as phase:
         time.sleep(0.2)
-    assert phase.peaks.devices_lost == {"x:0": "away"}
+        with sampler.phase("later") as later:
+            pass
+    assert phase.peaks.devices_lost == later.peaks.devices_lost == {"x:0": "away"}
     assert phase.peaks.devices_peak_bytes["y:0"] == 2
 
 

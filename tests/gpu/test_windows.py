@@ -181,7 +181,6 @@ class Nvidia(DeviceSource):
     """What the vendor's own driver says of the same card."""
 
     name = "nvml"
-    id_prefix = "nvidia:"
 
     @classmethod
     def open(cls):
