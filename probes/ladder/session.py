@@ -30,7 +30,8 @@ class Loop:
 
 def repeated_share(text: str, n: int = 8) -> tuple[float, str]:
     """Give the share of a text's words that stand in an n-gram seen before in it, and the commonest such n-gram."""
-    found = re.findall(r"\w+|[^\w\s]", bounded(text))
+    # A rule of dashes or a table's edge is one piece, not many.
+    found = [m[0] for m in re.finditer(r"\w+|([^\w\s])\1*", bounded(text))]
     grams = [tuple(found[i : i + n]) for i in range(len(found) - n + 1)]
     if not grams:
         return 0.0, ""
@@ -53,8 +54,8 @@ def tail_cycle(text: str, most: int = 400) -> int:
         count = 1
         while text.endswith(unit * (count + 1)) and count < 4 * most:
             count += 1
-        # Short units repeat in ordinary text (dots, dashes, blanks): only a run of some length counts.
-        if count * size >= 24 and count >= 3:
+        # Short units repeat in ordinary text: only a run of some length counts, and a longer one for dots, dashes and blanks.
+        if count >= 3 and count * size >= (24 if re.search(r"\w", unit) else most):
             best = max(best, count)
     return best
 
