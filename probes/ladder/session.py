@@ -70,6 +70,12 @@ def likeness(first: str, second: str) -> float:
     return 1 - _edit_distance(words_a, words_b) / longest if longest else 1.0
 
 
+def _shared(first: str, second: str) -> float:
+    """Give an upper bound of the likeness: the share of words that both have, in whatever order."""
+    a, b = (Tally(re.findall(r"\w+|[^\w\s]", t[:LONGEST_COMPARED])) for t in (first, second))
+    return (a & b).total() / max(a.total(), b.total(), 1)
+
+
 def _edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     previous = list(range(len(b) + 1))
     for i, left in enumerate(a, 1):
@@ -98,6 +104,8 @@ def find_loops(answers: Sequence[str], *, back: int = 4) -> tuple[Loop, ...]:
         if len(text.split()) < SHORTEST_LOOP:
             continue
         for earlier in range(max(1, turn - back), turn):
+            if _shared(texts[earlier - 1], text) < ACROSS:  # cannot be alike enough: saves the long comparison
+                continue
             same = likeness(texts[earlier - 1], text)
             if same >= ACROSS:
                 loops.append(Loop("across", turn, same, text[:200], earlier))
