@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from probes.evidence.machine import Device, MemoryBudget
     from probes.evidence.subject import Configuration, ModelFile
 
-    from .planner import Model, Options
     from .context import ContextSettings, Memory, Refused
+    from .planner import Model, Options
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelFile:

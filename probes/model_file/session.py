@@ -9,8 +9,8 @@ from probes.evidence.errors import InputError, RefusedSettingError
 from probes.evidence.machine import BufferTruth, MemoryBudget
 from probes.evidence.sizes import parse_length
 
-from .planner import DEFAULT_MARGIN, GivenDevice, Model, Options, Planner
 from .context import DEFAULT_PARALLEL, ContextSettings, Memory, Refused, memory_of
+from .planner import DEFAULT_MARGIN, GivenDevice, Model, Options, Planner
 from .shape import UnknownShapeError
 
 if TYPE_CHECKING:

@@ -180,7 +180,7 @@ def read_shape(header: GgufHeader) -> Shape:
     if keys.absent:
         missing = tuple(dict.fromkeys(keys.absent))
         raise UnknownShapeError(f"the header lacks {', '.join(missing)}", missing)
-    if rule.memory not in {"none", "recurrent"} and any(shape.kv_heads) and not shape.head_k:
+    if rule.memory not in {"none", "recurrent"} and not shape.head_k:
         raise UnknownShapeError(
             "the model has no attention heads in its first layer", (f"{architecture}.attention.head_count",)
         )
