@@ -62,7 +62,7 @@ RULE = Rule(
         ),
         Clue(
             words("The server is one that plans by itself."),
-            BACKEND.one_of("ollama", "lm-studio", "llama.cpp", "koboldcpp"),
+            BACKEND.one_of("ollama", "lm-studio", "koboldcpp"),
             if_true=SLIGHT,
         ),
         Clue(

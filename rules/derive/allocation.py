@@ -71,6 +71,10 @@ from rules.facts import (
 _MEMORY = frozenset({"gpu-memory", "one-piece", "host-memory", "memory-guard", "create-context"})
 
 
+UNBOUNDED = frozenset({"cpu", "cuda", "rocm", "torch", "musa"})
+"""Interfaces that bound no single piece below the whole memory."""
+
+
 def _is_gpu(device: str) -> bool:
     return not device.upper().startswith("CPU") and "HOST" not in device.upper()
 
@@ -97,13 +101,11 @@ def failed(sight: Sight) -> Iterator[Reading]:
         yield reading(ALLOC_FAILED, True, evidence)
         if event.component in COMPONENTS and event.component != "other":
             yield reading(ALLOC_COMPONENT, event.component, evidence)
-        if (
-            event.limit_bytes and event.size_bytes and event.reason != "memory guard"
-        ):  # a guard bounds the sum, not one piece
-            yield reading(ALLOC_LIMIT_BYTES, event.limit_bytes, evidence)
-            yield reading(ALLOC_OVER_LIMIT, event.size_bytes > event.limit_bytes, evidence)
-        elif event.reason and any(word in event.reason.lower() for word in ("exceed", "maximum allowed", "too large")):
+        yield reading(ALLOC_LIMIT_BYTES, event.limit_bytes, evidence)
+        if over_one_piece(event):
             yield reading(ALLOC_OVER_LIMIT, True, evidence)
+        elif (event.limit_bytes and event.size_bytes) or event.api in UNBOUNDED:
+            yield reading(ALLOC_OVER_LIMIT, False, evidence)
     for evidence, event in sight.of(LogEvent):
         over = event.size_bytes is None or event.limit_bytes is None or event.size_bytes > event.limit_bytes
         if event.event == "memory-use" and event.key == "metal-working-set" and over:
@@ -132,6 +134,24 @@ def failed(sight: Sight) -> Iterator[Reading]:
                 "cpu" if api == "cpu" or (event.device or "").upper().startswith("CPU") else "gpu",
                 evidence,
             )
+
+
+@derivation(
+    reads=(LogEvent,), needs=(MEMORY_LIMIT_BYTES, ADDRESS_LIMIT_BYTES, WEIGHTS_BYTES, MODEL_BYTES), gives=(ALLOC_ROOM,)
+)
+def room_by_arithmetic(sight: Sight) -> Iterator[Reading]:
+    """Say that no room was there where the limit of the process refused, or where weights and what was asked for are more than there is."""
+    limit, address = sight.known(MEMORY_LIMIT_BYTES), sight.known(ADDRESS_LIMIT_BYTES)
+    weights = sight.known(WEIGHTS_BYTES) or sight.known(MODEL_BYTES)
+    for evidence, event in sight.of(LogEvent):
+        if event.event != "alloc-failed" or event.component == "pinned" or event.api == "host-pinned":
+            continue
+        if address is not None and event.api == "cpu":
+            yield reading(ALLOC_ROOM, False, evidence)
+        elif (
+            limit is not None and weights is not None and event.size_bytes and event.component not in {None, "weights"}
+        ):
+            yield reading(ALLOC_ROOM, False if event.size_bytes + weights.value > limit.value else None, evidence)
 
 
 @derivation(needs=(TOLD_FAILED_WHILE, TOLD_ERROR_KIND), gives=(ALLOC_COMPONENT,))

@@ -172,7 +172,8 @@ def kinds(sight: Sight) -> Iterator[Reading]:
         if kind is not None:
             about = (kind, evidence)
     for evidence, error in sight.of(RequestError):
-        if error.error in _ABOUT_OF_ERROR:
+        # What a probe sent on purpose to be refused is no failure of the user's.
+        if error.error in _ABOUT_OF_ERROR and evidence.origin != "truncation":
             about = (_ABOUT_OF_ERROR[error.error], evidence)
     if about is not None:
         # Read, not measured: the client sees a lost connection where the log sees the reason.

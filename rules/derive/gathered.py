@@ -6,14 +6,13 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, SampledPeaks
-from probes.evidence.records import Evidence
+from probes.evidence.records import STANDING, Evidence, Source
 from probes.evidence.request import Completion, RequestError
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
-from rules.engine.derivation import Reading, Sight, derivation, reading, unread
+from rules.engine.derivation import Reading, Sight, derivation, mirror, reading
 from rules.facts import (
     CANCELLED_SECONDS,
     DRAFT_ACCEPTED,
@@ -30,6 +29,26 @@ from rules.facts import (
     SPEED_COMPLAINT,
     SPEED_SHAPE,
     STORED_PROMPTS_LARGE,
+    TOLD_CACHE_GIB,
+    TOLD_DRAFT_WINDOW,
+    TOLD_ERROR_KIND,
+    TOLD_FAILS_AT,
+    TOLD_GPU_API,
+    TOLD_GPU_GIB,
+    TOLD_LOADED_GIB,
+    TOLD_MICRO_BATCH,
+    TOLD_RAM_GIB,
+    TOLD_REREADS,
+    TOLD_SENT_TOKENS,
+    TOLD_SEVERAL_GPUS,
+    TOLD_SLOW_PART,
+    TOLD_SLOW_SHAPE,
+    TOLD_SPEED_BY_LENGTH,
+    TOLD_SPEED_WANTED,
+    TOLD_STORED_PROMPTS_GIB,
+    TOLD_TOTAL_TOKENS,
+    TOLD_WEIGHTS_GIB,
+    TOLD_WHICH_CARD,
     UNEQUAL_DEVICES,
     WEIGHTS_OF_RAM,
 )
@@ -60,17 +79,6 @@ _BY_REQUEST = {
 _BY_STATUS = {429: "too-many", 503: "too-many", 408: "timeout", 504: "timeout"}
 
 
-def _answers(sight: Sight) -> dict[str, tuple[Evidence, object]]:
-    return {a.question: (e, a.value) for e, a in sight.of(Answer)}
-
-
-def _number(given: dict[str, tuple[Evidence, object]], question: str) -> tuple[Evidence, float] | None:
-    found = given.get(question)
-    if found is None or isinstance(found[1], bool) or not isinstance(found[1], (int, float)):
-        return None
-    return found[0], float(found[1])
-
-
 _LOST = re.compile(r"not ready|timed? ?out|time limit|lost|hang", re.IGNORECASE)
 _NO_CONTEXT = re.compile(r"(?:create|initiali[sz]e)[ _](?:the )?(?:\w+ )?context", re.IGNORECASE)
 
@@ -93,31 +101,31 @@ def _kind_of(event: LogEvent) -> str | None:
     return _BY_EVENT.get(event.event)
 
 
-@derivation(reads=(Answer, LogEvent, RequestError, RungResult), gives=(FAILURE_KINDS,))
+@derivation(reads=(LogEvent, RequestError, RungResult), needs=(TOLD_ERROR_KIND,), gives=(FAILURE_KINDS,))
 def failure_kinds(sight: Sight) -> Iterator[Reading]:
     """Join what was said, what the logs hold and what requests ended with. The best of their sources speaks for it."""
-    kinds: dict[str, Evidence] = {}
-    given = _answers(sight).get("error_kind")
-    if given is not None and isinstance(given[1], str):
-        kinds[given[1]] = given[0]
+    kinds: dict[str, tuple[Source, str]] = {}
+    told = sight.known(TOLD_ERROR_KIND)
+    if told is not None:
+        kinds[told.value] = (told.source, told.origin)
     for evidence, event in sight.of(LogEvent):
         kind = _kind_of(event)
         if kind is not None:
-            kinds[kind] = evidence
+            kinds[kind] = (evidence.source, evidence.origin)
     for evidence, error in sight.of(RequestError):
-        if error.error in _BY_REQUEST:
-            kinds[_BY_REQUEST[error.error]] = evidence
+        if error.error in _BY_REQUEST and evidence.origin != "truncation":  # refused on purpose
+            kinds[_BY_REQUEST[error.error]] = (evidence.source, evidence.origin)
     for evidence, rung in sight.of(RungResult):
         if rung.error_kind in _BY_REQUEST:
-            kinds[_BY_REQUEST[rung.error_kind]] = evidence
+            kinds[_BY_REQUEST[rung.error_kind]] = (evidence.source, evidence.origin)
     if len(kinds) > 1:
         kinds.pop("none", None)
     if kinds:
-        order = {"measured": 0, "read": 1, "answered": 2}
-        best = min(kinds.values(), key=lambda e: order[e.standing])
-        yield reading(FAILURE_KINDS, tuple(sorted(kinds)), best)
-    else:
-        yield unread(FAILURE_KINDS, "not-asked")
+        source, origin = min(kinds.values(), key=lambda one: (_ORDER[STANDING[one[0]]], one[0] == "report"))
+        yield reading(FAILURE_KINDS, tuple(sorted(kinds)), source=source, origin=origin)
+
+
+_ORDER = {"measured": 0, "read": 1, "answered": 2}
 
 
 _APIS = {
@@ -132,9 +140,9 @@ _APIS = {
 _DEVICE_API = re.compile(r"(CUDA|ROCm|HIP|Vulkan|SYCL|Metal|MTL)\d*", re.ASCII)
 
 
-@derivation(reads=(Answer, LogEvent), gives=(GPU_API,))
+@derivation(reads=(LogEvent,), gives=(GPU_API,))
 def gpu_api(sight: Sight) -> Iterator[Reading]:
-    """Read the interface from an event's own word or the device's name, else from the answer."""
+    """Read the interface from an event's own word or the device's name."""
     for evidence, event in sight.of(LogEvent):
         if event.api in _APIS:
             yield reading(GPU_API, _APIS[event.api], evidence)
@@ -143,16 +151,11 @@ def gpu_api(sight: Sight) -> Iterator[Reading]:
         if name is not None:
             yield reading(GPU_API, _APIS.get(name[1].lower(), "metal"), evidence)
             return
-    given = _answers(sight).get("gpu_api")
-    if given is not None and given[1] is not None:
-        yield reading(GPU_API, given[1], given[0])
-    else:
-        yield unread(GPU_API, "not-asked")
 
 
-@derivation(reads=(Answer, DeviceReadings, LogEvent), gives=(SEVERAL_DEVICES, UNEQUAL_DEVICES))
+@derivation(reads=(DeviceReadings, LogEvent), gives=(SEVERAL_DEVICES, UNEQUAL_DEVICES))
 def devices(sight: Sight) -> Iterator[Reading]:
-    """Count devices and compare their sizes: the driver's word, the log's, the user's."""
+    """Count devices and compare their sizes: the driver's word, and the log's."""
     measured = sight.last(DeviceReadings)
     if measured is not None:
         evidence, found = measured
@@ -170,17 +173,9 @@ def devices(sight: Sight) -> Iterator[Reading]:
         totals = [size for _e, size in logged.values() if size]
         if len(totals) == len(logged):
             yield reading(UNEQUAL_DEVICES, max(totals) > 1.1 * min(totals), evidence)
-    given = _answers(sight).get("several_gpus")
-    if given is not None and given[1] is not None:
-        yield reading(SEVERAL_DEVICES, given[1] != "one", given[0])
-        if given[1] != "several":
-            yield reading(UNEQUAL_DEVICES, given[1] == "unequal", given[0])
-    else:
-        yield unread(SEVERAL_DEVICES, "not-asked")
-        yield unread(UNEQUAL_DEVICES, "not-asked")
 
 
-@derivation(reads=(Answer, SampledPeaks, DeviceReadings), gives=(ONE_DEVICE_FULL,))
+@derivation(reads=(SampledPeaks, DeviceReadings), gives=(ONE_DEVICE_FULL,))
 def one_device_full(sight: Sight) -> Iterator[Reading]:
     """One device under 3 % free at its peak while another kept over 15 %."""
     found = sight.last(DeviceReadings)
@@ -194,28 +189,24 @@ def one_device_full(sight: Sight) -> Iterator[Reading]:
     shares = {name: free / totals[name] for name, free in least.items() if name in totals}
     if len(shares) > 1 and evidence is not None:
         yield reading(ONE_DEVICE_FULL, min(shares.values()) < 0.03 and max(shares.values()) > 0.15, evidence)
-    given = _answers(sight).get("which_card")
-    if given is not None and given[1] is not None:
-        yield reading(ONE_DEVICE_FULL, given[1] == "one", given[0])
-    else:
-        yield unread(ONE_DEVICE_FULL, "not-asked")
 
 
-@derivation(reads=(Answer,), gives=(NEED_OF_DEVICES, WEIGHTS_OF_RAM))
-def told_memory(sight: Sight) -> Iterator[Reading]:
-    """Compare what the user says that the model takes with what the user says that there is."""
-    given = _answers(sight)
-    total, ram = _number(given, "gpu_gib"), _number(given, "ram_gib")
-    loaded, weights, cache = _number(given, "loaded_gib"), _number(given, "weights_gib"), _number(given, "cache_gib")
-    need = loaded[1] if loaded else (weights[1] + (cache[1] if cache else 0.0)) if weights else None
-    if need is not None and total is not None and total[1] > 0:
-        yield reading(NEED_OF_DEVICES, need / total[1], total[0], origin="gpu_gib, loaded_gib, weights_gib, cache_gib")
-    else:
-        yield unread(NEED_OF_DEVICES, "not-asked")
-    if weights and ram and ram[1] > 0:
-        yield reading(WEIGHTS_OF_RAM, weights[1] / ram[1], ram[0], origin="weights_gib, ram_gib")
-    else:
-        yield unread(WEIGHTS_OF_RAM, "not-asked")
+@derivation(needs=(TOLD_GPU_GIB, TOLD_LOADED_GIB, TOLD_WEIGHTS_GIB, TOLD_CACHE_GIB), gives=(NEED_OF_DEVICES,))
+def need_of_devices(sight: Sight) -> Iterator[Reading]:
+    """Compare what the user says that the model takes with what the user says that the cards have."""
+    total, loaded = sight.known(TOLD_GPU_GIB), sight.known(TOLD_LOADED_GIB)
+    weights, cache = sight.known(TOLD_WEIGHTS_GIB), sight.known(TOLD_CACHE_GIB)
+    need = loaded.value if loaded else (weights.value + (cache.value if cache else 0.0)) if weights else None
+    if need is not None and total is not None and total.value > 0:
+        yield reading(NEED_OF_DEVICES, need / total.value, source=total.source, origin=total.origin)
+
+
+@derivation(needs=(TOLD_WEIGHTS_GIB, TOLD_RAM_GIB), gives=(WEIGHTS_OF_RAM,))
+def weights_of_ram(sight: Sight) -> Iterator[Reading]:
+    """Compare the weights with the system's memory."""
+    weights, ram = sight.known(TOLD_WEIGHTS_GIB), sight.known(TOLD_RAM_GIB)
+    if weights and ram and ram.value > 0:
+        yield reading(WEIGHTS_OF_RAM, weights.value / ram.value, source=ram.source, origin=ram.origin)
 
 
 _PAIR = re.compile(r"(\d{1,9}(?:\.\d{1,4})?)\s*([kK]?)\s*[=:]\s*(\d{1,7}(?:\.\d{1,4})?)", re.ASCII)
@@ -246,9 +237,9 @@ def shape_of(pairs: Iterable[tuple[float, float]]) -> str | None:
     return "slope" if kept < 0.9 else None
 
 
-@derivation(reads=(Answer, LogEvent, RungResult), gives=(SPEED_SHAPE,))
+@derivation(reads=(LogEvent, RungResult), gives=(SPEED_SHAPE,))
 def speed_shape(sight: Sight) -> Iterator[Reading]:
-    """Name the shape of the prefill speed: measured, else by the log's timings, else by the numbers or the word of the user."""
+    """Name the shape of the prefill speed: measured, else by the log's timings."""
     rungs = [(e, r) for e, r in sight.of(RungResult) if r.prefill_tps and r.cold is not False and r.input_tokens]
     shape = shape_of((float(r.input_tokens), float(r.prefill_tps or 0)) for _e, r in rungs)
     if shape is not None:
@@ -265,20 +256,23 @@ def speed_shape(sight: Sight) -> Iterator[Reading]:
     shape = shape_of((float(v.tokens or 0), float(v.tps or 0)) for _e, v in timed)
     if shape in {"steep", "step"}:  # a log's turns reuse the cache: a mere slope of its numbers says little
         yield reading(SPEED_SHAPE, shape, timed[-1][0])
-    given = _answers(sight)
-    pairs, word = given.get("speed_by_length"), given.get("slow_shape")
-    if pairs is not None and isinstance(pairs[1], str) and (shape := shape_of(parse_pairs(pairs[1]))) is not None:
-        yield reading(SPEED_SHAPE, shape, pairs[0])
-    elif word is not None and word[1] is not None:
-        yield reading(SPEED_SHAPE, word[1], word[0])
-    elif word is None:
-        yield unread(SPEED_SHAPE, "not-asked")
+
+
+@derivation(needs=(TOLD_SPEED_BY_LENGTH, TOLD_SLOW_SHAPE), gives=(SPEED_SHAPE,))
+def told_shape(sight: Sight) -> Iterator[Reading]:
+    """Take the user's numbers, else the user's word."""
+    pairs, word = sight.known(TOLD_SPEED_BY_LENGTH), sight.known(TOLD_SLOW_SHAPE)
+    shape = shape_of(parse_pairs(pairs.value)) if pairs is not None else None
+    if pairs is not None and shape is not None:
+        yield reading(SPEED_SHAPE, shape, source=pairs.source, origin=pairs.origin)
+    elif word is not None:
+        yield reading(SPEED_SHAPE, word.value, source=word.source, origin=word.origin)
 
 
 _LIMIT_WORDS = re.compile(r"\b65535\b|\bgrid dim|launch dim|\binvalid configuration argument\b", re.IGNORECASE)
 
 
-@derivation(reads=(Answer, Configuration, LogEvent), gives=(OVER_LAUNCH_LIMIT,))
+@derivation(reads=(Configuration, LogEvent), gives=(OVER_LAUNCH_LIMIT,))
 def over_launch_limit(sight: Sight) -> Iterator[Reading]:
     """A kernel's launch is over its limit by the error's own words, or by a micro-batch that cannot be a launch dimension."""
     for evidence, event in sight.of(LogEvent):
@@ -291,34 +285,24 @@ def over_launch_limit(sight: Sight) -> Iterator[Reading]:
         if setting is not None and isinstance(setting.value, int):
             yield reading(OVER_LAUNCH_LIMIT, setting.value > LAUNCH_LIMIT, evidence)
             return
-    told = _number(_answers(sight), "micro_batch")
-    if told is not None:
-        yield reading(OVER_LAUNCH_LIMIT, told[1] > LAUNCH_LIMIT, told[0])
-    else:
-        yield unread(OVER_LAUNCH_LIMIT, "not-asked")
 
 
-@derivation(reads=(Answer, RungResult), gives=(NEAR_POWER_OF_TWO,))
+@derivation(reads=(RungResult,), gives=(NEAR_POWER_OF_TWO,))
 def near_power_of_two(sight: Sight) -> Iterator[Reading]:
     """The length of the failure is within 0.6 % of 32768 or a higher power of two."""
     failed = [(e, r.input_tokens) for e, r in sight.of(RungResult) if r.result in {"failed", "died"} and r.input_tokens]
-    told = _number(_answers(sight), "fails_at")
     if failed:
         evidence, tokens = min(failed, key=lambda one: one[1])
         yield reading(NEAR_POWER_OF_TWO, _near(tokens), evidence)
-    elif told is not None:
-        yield reading(NEAR_POWER_OF_TWO, _near(told[1]), told[0])
-    else:
-        yield unread(NEAR_POWER_OF_TWO, "not-asked")
 
 
 def _near(tokens: float) -> bool:
     return any(abs(tokens - 2**power) <= 0.006 * 2**power for power in range(15, 24))
 
 
-@derivation(reads=(Answer, Completion, LogEvent), gives=(DRAFT_WINDOW_FULL, DRAFT_ACCEPTED))
+@derivation(reads=(Completion, LogEvent), gives=(DRAFT_ACCEPTED,))
 def drafting(sight: Sight) -> Iterator[Reading]:
-    """How much of what was drafted was taken, and whether the draft's own window is full."""
+    """How much of what was drafted was taken."""
     drafted = [(e, c) for e, c in sight.of(Completion) if c.drafted_tokens and c.accepted_tokens is not None]
     if drafted:
         total = sum(c.drafted_tokens or 0 for _e, c in drafted)
@@ -329,22 +313,23 @@ def drafting(sight: Sight) -> Iterator[Reading]:
     if logged:
         evidence, event = logged[-1]
         yield reading(DRAFT_ACCEPTED, min(1.0, (event.accepted or 0) / (event.of or 1)), evidence)
-    given = _answers(sight)
-    window = _number(given, "draft_window")
-    used = [n[1] for q in ("fails_at", "sent_tokens", "total_tokens") if (n := _number(given, q)) is not None]
-    if window is not None and window[1] > 0 and used:
-        yield reading(DRAFT_WINDOW_FULL, max(used) >= 0.9 * window[1], window[0])
-    else:
-        yield unread(DRAFT_WINDOW_FULL, "not-asked")
 
 
-@derivation(reads=(Answer, Configuration, LogEvent), gives=(STORED_PROMPTS_LARGE,))
+@derivation(needs=(TOLD_DRAFT_WINDOW, TOLD_FAILS_AT, TOLD_SENT_TOKENS, TOLD_TOTAL_TOKENS), gives=(DRAFT_WINDOW_FULL,))
+def draft_window_full(sight: Sight) -> Iterator[Reading]:
+    """Compare the draft's own window with the longest text that was told of."""
+    window = sight.known(TOLD_DRAFT_WINDOW)
+    used = [
+        k.value for k in (sight.known(f) for f in (TOLD_FAILS_AT, TOLD_SENT_TOKENS, TOLD_TOTAL_TOKENS)) if k is not None
+    ]
+    if window is not None and window.value > 0 and used:
+        yield reading(DRAFT_WINDOW_FULL, max(used) >= 0.9 * window.value, source=window.source, origin=window.origin)
+
+
+@derivation(reads=(Configuration, LogEvent), gives=(STORED_PROMPTS_LARGE,))
 def stored_prompts(sight: Sight) -> Iterator[Reading]:
     """No limit (a negative one), or 4 GiB and more; under 1 GiB is small."""
     limits: list[tuple[Evidence, float]] = []
-    told = _number(_answers(sight), "stored_prompts")
-    if told is not None:
-        limits.append(told)
     for evidence, configuration in sight.of(Configuration):
         setting = configuration.settings.get("cache_ram_mib")
         if setting is not None and isinstance(setting.value, (int, float)) and not isinstance(setting.value, bool):
@@ -353,12 +338,11 @@ def stored_prompts(sight: Sight) -> Iterator[Reading]:
         if event.event == "cache-store" and event.limit_bytes is not None:
             limits.append((evidence, event.limit_bytes / GIB))
     for evidence, gib in limits:
-        if gib < 0 or gib >= 4:
-            yield reading(STORED_PROMPTS_LARGE, True, evidence)
-        elif gib < 1:
-            yield reading(STORED_PROMPTS_LARGE, False, evidence)
-    if not limits:
-        yield unread(STORED_PROMPTS_LARGE, "not-asked")
+        yield reading(STORED_PROMPTS_LARGE, _large_store(gib), evidence)
+
+
+def _large_store(gib: float) -> bool | None:
+    return True if gib < 0 or gib >= 4 else False if gib < 1 else None
 
 
 @derivation(reads=(LogEvent,), gives=(CANCELLED_SECONDS, REUSED_SHARE))
@@ -394,16 +378,15 @@ def gpu_not_initialised(sight: Sight) -> Iterator[Reading]:
             return
 
 
-@derivation(reads=(Answer, Criteria, RungResult), gives=(SPEED_COMPLAINT,))
+@derivation(reads=(Criteria, RungResult), needs=(TOLD_SPEED_WANTED,), gives=(SPEED_COMPLAINT,))
 def speed_complaint(sight: Sight) -> Iterator[Reading]:
     """A speed that falls with length is no fault by itself: somebody must find it too low, or it is under the criterion."""
-    given = _answers(sight)
-    wanted = _number(given, "speed_wanted")
+    wanted = sight.known(TOLD_SPEED_WANTED)
     criteria = sight.last(Criteria)
     least_write = criteria[1].min_generation_tps if criteria else None
     least_read = criteria[1].min_prefill_tps if criteria else None
     if least_write is None and wanted is not None:
-        least_write = wanted[1]
+        least_write = wanted.value
     measured = [(e, r) for e, r in sight.of(RungResult) if r.result == "passed" and (r.generation_tps or r.prefill_tps)]
     for evidence, rung in measured:
         slow_write = least_write is not None and rung.generation_tps is not None and rung.generation_tps < least_write
@@ -411,11 +394,22 @@ def speed_complaint(sight: Sight) -> Iterator[Reading]:
         if slow_write or slow_read:
             yield reading(SPEED_COMPLAINT, True, evidence)
             return
-    for question in ("slow_shape", "slow_part", "speed_by_length", "rereads"):
-        if question in given and given[question][1] is not None and given[question][1] != "only-new":
-            yield reading(SPEED_COMPLAINT, True, given[question][0])
-            return
     if measured and (least_write is not None or least_read is not None):
         yield reading(SPEED_COMPLAINT, False, measured[-1][0])
-    else:
-        yield unread(SPEED_COMPLAINT, "not-asked")
+
+
+TOLD = (
+    mirror(TOLD_GPU_API, GPU_API),
+    mirror(TOLD_SEVERAL_GPUS, SEVERAL_DEVICES, lambda how: how != "one"),
+    mirror(TOLD_SEVERAL_GPUS, UNEQUAL_DEVICES, {"one": False, "equal": False, "unequal": True}.get),
+    mirror(TOLD_WHICH_CARD, ONE_DEVICE_FULL, lambda which: which == "one"),
+    mirror(TOLD_MICRO_BATCH, OVER_LAUNCH_LIMIT, lambda tokens: tokens > LAUNCH_LIMIT),
+    mirror(TOLD_FAILS_AT, NEAR_POWER_OF_TWO, _near),
+    mirror(TOLD_STORED_PROMPTS_GIB, STORED_PROMPTS_LARGE, _large_store),
+    # Who says what is slow, or how, finds it too slow.
+    mirror(TOLD_SLOW_SHAPE, SPEED_COMPLAINT, lambda _shape: True),
+    mirror(TOLD_SLOW_PART, SPEED_COMPLAINT, lambda _part: True),
+    mirror(TOLD_SPEED_BY_LENGTH, SPEED_COMPLAINT, lambda _pairs: True),
+    mirror(TOLD_REREADS, SPEED_COMPLAINT, lambda how: True if how != "only-new" else None),
+)
+"""Answers that stand for one of these facts."""

@@ -94,18 +94,27 @@ def told_counts(sight: Sight) -> Iterator[Reading]:
         yield reading(NOT_CUT, done.value >= CUT * sent.value, source=done.source, origin=done.origin)
 
 
-@derivation(
-    reads=(LogEvent,),
-    needs=(PROCESSED_OF_SENT, TRUNCATION, NOT_CUT),
-    gives=(TRUNCATED_SEEN, CONTEXT_SHIFT_SEEN),
-)
+@derivation(reads=(LogEvent, RungResult), needs=(WINDOW_IN_FORCE,), gives=(CONTEXT_SHIFT_SEEN,))
+def shifted(sight: Sight) -> Iterator[Reading]:
+    """Say whether old text was thrown away: by the log; not where every attempt stayed within the window."""
+    seen = [evidence for evidence, event in sight.of(LogEvent) if event.event == "context-shift" and event.key != "off"]
+    for evidence in seen:
+        yield reading(CONTEXT_SHIFT_SEEN, True, evidence)
+    window = sight.known(WINDOW_IN_FORCE)
+    answered = [
+        (e, rung) for e, rung in sight.of(RungResult) if rung.result in {"passed", "failed"} and rung.error_kind is None
+    ]
+    if not seen and window is not None and answered:
+        fits = all(rung.input_tokens + rung.output_tokens <= window.value for _, rung in answered)
+        yield reading(CONTEXT_SHIFT_SEEN, False if fits else None, answered[-1][0])
+
+
+@derivation(reads=(LogEvent,), needs=(PROCESSED_OF_SENT, TRUNCATION, NOT_CUT), gives=(TRUNCATED_SEEN,))
 def cut(sight: Sight) -> Iterator[Reading]:
-    """Say whether a prompt was cut without an error, and whether old text was thrown away on the way."""
+    """Say whether a prompt was cut without an error."""
     for evidence, event in sight.of(LogEvent):
         if event.event == "truncated" and event.reason != "window-reached":
             yield reading(TRUNCATED_SEEN, True, evidence)
-        elif event.event == "context-shift" and event.key != "off":
-            yield reading(CONTEXT_SHIFT_SEEN, True, evidence)
     share, verdict, whole = sight.known(PROCESSED_OF_SENT), sight.known(TRUNCATION), sight.known(NOT_CUT)
     if verdict is not None:
         yield reading(TRUNCATED_SEEN, verdict.value == "truncated", source=verdict.source, origin=verdict.origin)

@@ -94,7 +94,7 @@ RULE = Rule(
             if_true=SLIGHT,
             if_false=-FAIR,
         ),
-        Clue(words("Short texts are right."), RECALL_HARMED_SHORT.is_(False), if_true=SLIGHT, if_false=-SLIGHT),
+        Clue(words("Short texts are right."), RECALL_HARMED_SHORT.is_(False), if_false=-SLIGHT),
         Clue(
             words("It began with another version of the server, or another model."),
             any_of(TOLD_CHANGED.has("server"), TOLD_CHANGED.has("model")),

@@ -47,6 +47,7 @@ RULE = Rule(
             words("The server threw away old text to go on (context shift), or says so."),
             CONTEXT_SHIFT_SEEN.is_(True),
             if_true=FAIR,
+            if_false=-FAIR,
         ),
         Clue(
             words("A new, empty chat goes wrong too: nothing of it was thrown away."),

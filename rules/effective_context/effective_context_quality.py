@@ -40,15 +40,10 @@ RULE = Rule(
     prior={"forgetting": SLIGHT},
     clues=(
         Clue(
-            words("Recall falls with length by more than chance."),
-            RECALL_DROP_SURE.is_(True),
-            if_true=FAIR,
-            if_false=-STRONG,
-        ),
-        Clue(
-            words("Positions are as the model file says, or need no scaling."),
-            all_of(ROPE_WRONG.is_(False), not_(ROPE_MISSING.is_(True))),
-            if_true=FAIR,
+            # One clue of both: recall that falls says nothing about the model while the positions are not known to be right.
+            words("Recall falls with length by more than chance, and positions are as the model file says."),
+            all_of(RECALL_DROP_SURE.is_(True), ROPE_WRONG.is_(False), not_(ROPE_MISSING.is_(True))),
+            if_true=STRONG,
             if_false=-STRONG,
         ),
         Clue(words("All tokens that were sent were processed."), NOT_CUT.is_(True), if_true=SLIGHT, if_false=-STRONG),

@@ -62,7 +62,7 @@ RULE = Rule(
             if_false=-FAIR,
         ),
         Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_true=SLIGHT, if_false=-STRONG),
-        Clue(words("It works with a smaller window."), SMALLER_WINDOW_WORKS.is_(True), if_true=FAIR, if_false=-STRONG),
+        Clue(words("It works with a smaller window."), SMALLER_WINDOW_WORKS.is_(True), if_true=FAIR, if_false=-FAIR),
         Clue(words("No window was set, and the model's own is long."), WINDOW_UNSET_LONG.is_(True), if_true=FAIR),
         Clue(words("A longer window was set before it began."), TOLD_CHANGED.has("window"), if_true=SLIGHT),
         Clue(words("More memory was free on the device than was asked for."), ALLOC_ROOM.is_(True), if_true=-FAIR),
@@ -71,7 +71,7 @@ RULE = Rule(
             WEIGHTS_SHARE > 0.9,
             if_true=-FAIR,
         ),
-        Clue(words("It works with a smaller micro-batch."), SMALLER_BATCH_WORKS.is_(True), if_true=-FAIR),
+        Clue(words("It works with a smaller micro-batch."), SMALLER_BATCH_WORKS.is_(True), if_true=-SLIGHT),
         Clue(
             words("The cache is larger than the weights, or than sixteen gigabytes."),
             any_of(KV_OF_WEIGHTS > 1.0, KV_BYTES > 16_000_000_000),
