@@ -6,7 +6,7 @@ Nothing heavy is imported here: a document for each of a thousand settings must 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from probes.evidence.errors import InputError
 from probes.evidence.sizes import parse_length
@@ -15,11 +15,12 @@ from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSett
 from probes.model_file.planner import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from probes.model_file.planner import Longest
 
 SCHEMA_VERSION = 1
+_MOST_KEPT = 1024
 Document = dict[str, Any]
 Why = dict[str, str]
 """``why`` (not-asked, not-run, failed, not-offered) and ``note``."""
@@ -249,8 +250,9 @@ def document(
     found["devices"] = [_device(need, host=need is budget.host) for need in budget.all()]
     found["longest_window"] = _longest(longest)
     if compare:
-        found["levers"] = _levers(planner, order)
-        found["by_cache_type"] = _by_cache_type(planner)
+        # Neither depends on the window, so many settings in a row share them.
+        found["levers"] = _once(planner, "levers", order, lambda: _levers(planner, order))
+        found["by_cache_type"] = _once(planner, "types", (), lambda: _by_cache_type(planner))
         split = planner.best_split(settings.ctx or model.shape.trained_window or None)
         found["even_split"] = None if split is None else list(split)
     found["basis"]["error"] = planner.error_bytes(budget.compute_bytes)
@@ -294,6 +296,19 @@ def _levers(planner: Planner, order: tuple[str, ...]) -> list[Document]:
         }
         for lever in planner.levers(order)
     ]
+
+
+def _once(planner: Planner, what: str, order: tuple[str, ...], work: Callable[[], list[Document]]) -> list[Document]:
+    settings = replace(planner.settings, ctx=0)
+    if what == "types":
+        settings = replace(settings, kv_k="f16", kv_v="f16")
+    key = (what, order, settings, planner.devices, planner.host, planner.options, id(planner.draft))
+    known = planner.model.answers
+    if key not in known:
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        known[key] = work()
+    return cast("list[Document]", known[key])
 
 
 def _by_cache_type(planner: Planner) -> list[Document]:
@@ -341,7 +356,7 @@ def bad_line(model: Model, line: int, why: str) -> Document:
 
 def _note(model: Model, planner: Planner, budget: Budget, unknown: dict[str, Why]) -> None:
     """Say what the numbers leave out."""
-    missing = model.header.missing_bytes()
+    missing = model.missing_bytes
     if missing:
         unknown["model.file"] = _why(
             "failed",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 HOST = -1
 """Stands for the host in a placement; devices count from 0."""
-_EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 
 
 def place_layers(layers: int, gpu_layers: int | None, split: Sequence[float]) -> list[int]:
@@ -61,11 +60,10 @@ def _f32(value: float) -> float:
 class Weights:
     """Bytes of tensors: by layer, of the input, of the output; what is not loaded is left out."""
 
-    __slots__ = ("experts", "input", "layers", "names", "output", "unknown_types")
+    __slots__ = ("input", "layers", "names", "output", "tied", "unknown_types")
 
     def __init__(self, header: GgufHeader, shape: Shape, *, drafting: bool) -> None:
         self.layers = [0] * shape.layers_all
-        self.experts = [0] * shape.layers_all
         self.input = self.output = 0
         self.unknown_types: set[int] = set()
         self.names: list[tuple[str, int, int]] = []
@@ -81,8 +79,6 @@ class Weights:
                 if layer >= shape.layers and not drafting and not shape.router and shape.layers:
                     continue  # prediction layers are loaded only for a draft
                 self.layers[layer] += size
-                if _EXPERTS.search(tensor.name):
-                    self.experts[layer] += size
                 self.names.append((tensor.name, layer, size))
             elif tensor.name.startswith(("output", "cls", "norm", "dense_")):
                 has_output = has_output or tensor.name == "output.weight"
@@ -93,8 +89,13 @@ class Weights:
                     tied = size
                 self.input += size
                 self.names.append((tensor.name, HOST, size))
-        if not has_output and tied:
+        self.tied = tied if not has_output else 0
+        if self.tied:
             self.names.append(("token_embd.weight (as output)", shape.layers_all, tied))
+
+    def by_layer(self) -> list[int]:
+        """Give a fresh list of each layer's bytes, those of the output last."""
+        return [*self.layers, self.output + self.tied]
 
     def on_devices(
         self, place: Sequence[int], devices: int, overrides: Sequence[tuple[str, int]] = ()

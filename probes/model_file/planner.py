@@ -30,6 +30,7 @@ _PIPELINE_COPIES = 4
 _ROLLBACK = 3
 """llama-server drafts three tokens unless told otherwise, and keeps as many states to go back to."""
 _NO_TRAINED_WINDOW = 1 << 24
+_MOST_KEPT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,10 @@ class Model:
         self.weights_bytes = sum(tensor.size_bytes or 0 for tensor in header.tensors)
         self._plans: dict[tuple[str, str, bool, str, int], Plan | Refused] = {}
         self._weights: dict[bool, Weights] = {}
+        self._placed: dict[object, tuple[list[int], int]] = {}
+        self.missing_bytes = header.missing_bytes()
+        self.answers: dict[object, object] = {}
+        """What does not depend on the window and was worked out before, for many settings in a row."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Model:
@@ -97,6 +102,17 @@ class Model:
         if drafting not in self._weights:
             self._weights[drafting] = Weights(self.header, self.shape, drafting=drafting)
         return self._weights[drafting]
+
+    def placed(
+        self, place: list[int], devices: int, overrides: tuple[tuple[str, int], ...], *, drafting: bool
+    ) -> tuple[list[int], int]:
+        """Give the weights' bytes on each device and on the host for a placement."""
+        key = (tuple(place), devices, overrides, drafting)
+        if key not in self._placed:
+            if len(self._placed) >= _MOST_KEPT:
+                self._placed.clear()
+            self._placed[key] = self.weights(drafting=drafting).on_devices(place, devices, overrides)
+        return self._placed[key]
 
 
 @dataclass(slots=True)
@@ -202,9 +218,12 @@ class Planner:
         self._running: list[_Running] = []
         split = options.tensor_split or tuple(max(float(d.free_bytes or 0), 1.0) for d in devices)
         self.place = place_layers(self.shape.layers_all, options.gpu_layers, split[: len(devices)] if devices else ())
-        self._weights, self._host_weights = model.weights(
-            drafting=options.draft == "mtp" or settings.kind == "mtp"
-        ).on_devices(self.place, len(devices), options.overrides)
+        self._weights, self._host_weights = model.placed(
+            self.place,
+            len(devices),
+            options.overrides,
+            drafting=options.draft == "mtp" or settings.kind == "mtp",
+        )
         self._add(model, settings, self.place)
         self._draft_weights = [0] * (len(devices) + 1)
         if options.draft and self.refused is None:
@@ -244,7 +263,7 @@ class Planner:
             self.refused = Refused("the draft model is not known", "leave it out to see the model alone")
             return
         place = place_layers(self.draft.shape.layers_all, None, split[: len(self.devices)] if self.devices else ())
-        on, host = self.draft.weights(drafting=False).on_devices(place, len(self.devices))
+        on, host = self.draft.placed(place, len(self.devices), (), drafting=False)
         self._draft_weights = [*on, host]
         self._add(self.draft, own, place, follows=True)
 
@@ -374,10 +393,7 @@ class Planner:
         settings = replace(running.settings, ctx=ctx)
         memory = memory_of(running.planned, settings)
         weights = self.model.weights(drafting=self.options.draft == "mtp")
-        costs = [0] * len(self.place)
-        for _name, layer, size in weights.names:
-            if layer != HOST:
-                costs[layer] += size
+        costs = weights.by_layer()
         for part, cache in zip(running.planned.parts, memory.caches, strict=True):
             for layer, k_row, v_row in zip(part.layers, part.k_rows, part.v_rows, strict=True):
                 costs[layer] += (k_row + v_row) * cache.cells * cache.streams
