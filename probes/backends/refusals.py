@@ -101,7 +101,8 @@ _NO_MODEL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CRASH = re.compile(
-    r"(?:model|runner|process|server|llama) (?:has )?(?:crashed|terminated|exited)|crashed without additional information|exit code",
+    r"(?:model|runner|process|server|llama) (?:has )?(?:crashed|terminated|exited)|crashed without additional information"
+    r"|exit code",
     re.IGNORECASE,
 )
 _NOT_OFFERED = re.compile(r"not supported|does not support|not implemented|unsupported", re.IGNORECASE)

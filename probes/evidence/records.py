@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 SCHEMA_VERSION = 1
 
@@ -34,7 +34,19 @@ STANDING: dict[Source, Standing] = {
 }
 """Measured beats read, read beats answered."""
 
-Text = Annotated[str, StringConstraints(max_length=65_536)]
+
+def whole_characters(value: Any) -> Any:
+    """Replace halves of surrogate pairs, which JSON escapes and file names can carry and no UTF-8 file can; leave all else alone."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(whole_characters), StringConstraints(max_length=65_536)]
 """Text from outside: bounded, never trusted, escaped where it is shown."""
 
 

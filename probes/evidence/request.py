@@ -55,7 +55,7 @@ class Completion(Payload):
     )
     generated_tokens: int | None = Field(default=None, ge=0)
     truncated: bool | None = None
-    finish: str | None = Field(default=None, description="stop, length, eos, word, limit, tool_calls, … as given")
+    finish: Text | None = Field(default=None, description="stop, length, eos, word, limit, tool_calls, … as given")
     server_prompt_s: float | None = Field(default=None, ge=0)
     server_generation_s: float | None = Field(default=None, ge=0)
     client_first_token_s: float | None = Field(

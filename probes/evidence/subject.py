@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from .records import Payload, Record, Source, Text
+from .records import Payload, Record, Source, Text, whole_characters
 
 Tokens = int
 
@@ -58,10 +58,14 @@ class WindowReading(Payload):
     default: Tokens | None = Field(default=None, ge=0, description="what this server takes when nothing is set")
 
 
+def _whole_text(value: Any) -> Any:
+    return [whole_characters(part) for part in value] if isinstance(value, list | tuple) else whole_characters(value)
+
+
 class Setting(Record):
     """One variable's value and who says it."""
 
-    value: Any = None
+    value: Annotated[Any, BeforeValidator(_whole_text)] = None
     source: Source
     raw: Text = Field(default="", description="the flag, variable or line as it was written")
 

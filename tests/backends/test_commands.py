@@ -163,8 +163,10 @@ def test_the_server_is_told_from_its_command(text, backend):
     ("text", "expected"),
     [
         (
-            "vllm serve Qwen/Q --max-model-len 32k --max-num-seqs 8 --kv-cache-dtype fp8 --gpu-memory-utilization 0.9 -tp 2 "
-            '--no-enable-prefix-caching --speculative-config \'{"method":"mtp","num_speculative_tokens":2}\'',
+            (
+                "vllm serve Qwen/Q --max-model-len 32k --max-num-seqs 8 --kv-cache-dtype fp8 --gpu-memory-utilization 0.9 -tp 2 "
+                '--no-enable-prefix-caching --speculative-config \'{"method":"mtp","num_speculative_tokens":2}\''
+            ),
             {
                 "model_path": "Qwen/Q",
                 "ctx": 32000,
@@ -179,8 +181,10 @@ def test_the_server_is_told_from_its_command(text, backend):
             },
         ),
         (
-            "python -m sglang.launch_server --model-path m --context-length 131072 --mem-fraction-static 0.8 --chunked-prefill-size 2048 "
-            "--disable-radix-cache --allow-auto-truncate",
+            (
+                "python -m sglang.launch_server --model-path m --context-length 131072 --mem-fraction-static 0.8 --chunked-prefill-size 2048 "
+                "--disable-radix-cache --allow-auto-truncate"
+            ),
             {
                 "model_path": "m",
                 "ctx": 131072,

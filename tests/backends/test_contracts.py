@@ -134,7 +134,8 @@ def test_counts_and_both_clocks(name, ask, expected):
         told = backend.complete(ask)
         assert told.error is None
         assert tuple(getattr(told, field) for field in FIELDS) == expected
-        assert told.client_first_token_s is not None and told.client_total_s is not None
+        assert told.client_first_token_s is not None
+        assert told.client_total_s is not None
         assert 0 <= told.client_first_token_s <= told.client_total_s
 
 
@@ -445,7 +446,8 @@ def test_a_router_never_loads_a_model():
         backend.window()
         backend.tokenize("x")
         asked = [path for path in server.paths if path.startswith(("/props?", "/slots?"))]
-        assert asked and all(path.endswith("model=big&autoload=false") for path in asked)
+        assert asked
+        assert all(path.endswith("model=big&autoload=false") for path in asked)
         assert server.bodies("/tokenize")[0]["model"] == "big"
     with Playing("llama.cpp-b11434-router", "small") as (_server, backend):
         with pytest.raises(NotOfferedError, match="unloaded"):

@@ -84,7 +84,7 @@ def test_a_loading_server_is_said_to_load_with_its_kind():
     with (
         Loopback.playing("llama.cpp-b11434-loading") as server,
         Http(server.url) as http,
-        pytest.raises(StillLoadingError, match="llama.cpp"),
+        pytest.raises(StillLoadingError, match=r"llama\.cpp"),
     ):
         recognise(http)
 
@@ -94,7 +94,7 @@ def test_a_server_that_wants_another_key_says_so():
     with (
         Loopback.playing("llama.cpp-b11434-key") as server,
         Http(server.url) as http,
-        pytest.raises(WrongKeyError, match="llama.cpp"),
+        pytest.raises(WrongKeyError, match=r"llama\.cpp"),
     ):
         recognise(http)
     guarded = {
