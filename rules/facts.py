@@ -1391,6 +1391,9 @@ REUSED_SHARE = _share(
 
 SPEED_COMPLAINT = _yes("speed.complaint", words("The speed is too low for the user: said so, or under what was wanted"))
 
+PART_ON_CPU = _yes("placement.part_on_cpu", words("The server or its log says that part of the model is not on the card"))
+MEMORY_NOT_FREED = _yes("log.memory_not_freed", words("The log says that an earlier run's memory was not given back in time"))
+
 # About the evidence itself
 
 CONFLICTS = Fact("evidence.conflicts", tuple, words("Facts on which sources disagree"))

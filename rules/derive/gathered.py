@@ -20,10 +20,13 @@ from rules.facts import (
     FAILURE_KINDS,
     GPU_API,
     GPU_NOT_INITIALISED,
+    LAYERS_ON_CPU,
+    MEMORY_NOT_FREED,
     NEAR_POWER_OF_TWO,
     NEED_OF_DEVICES,
     ONE_DEVICE_FULL,
     OVER_LAUNCH_LIMIT,
+    PART_ON_CPU,
     REUSED_SHARE,
     SEVERAL_DEVICES,
     SPEED_COMPLAINT,
@@ -362,6 +365,16 @@ def requests_in_logs(sight: Sight) -> Iterator[Reading]:
         yield reading(REUSED_SHARE, least, evidence)
 
 
+@derivation(reads=(LogEvent,), gives=(PART_ON_CPU, MEMORY_NOT_FREED))
+def placed(sight: Sight) -> Iterator[Reading]:
+    """Read the server's own word on what is where ("45%/55% CPU/GPU"), and on memory that did not come back."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event == "placement" and isinstance(event.value, (int, float)):
+            yield reading(PART_ON_CPU, event.value < 0.97, evidence)
+        if event.event == "memory-use" and event.key == "not-freed":
+            yield reading(MEMORY_NOT_FREED, True, evidence)
+
+
 _NOT_STARTED = re.compile(
     r"cudart init failure|cuda(?:SetDevice|Init)? err(?:or)?:? ?999|no cuda-?capable device|failed to initiali[sz]e (?:cuda|nvml|rocm|hip|vulkan)"
     r"|ggml_cuda_init: failed|unable to load cudart|cuInit|no compatible gpus? (?:were|was) discovered|hsa_init failed|couldn't communicate with the nvidia",
@@ -399,6 +412,7 @@ def speed_complaint(sight: Sight) -> Iterator[Reading]:
 
 
 TOLD = (
+    mirror(LAYERS_ON_CPU, PART_ON_CPU, lambda layers: layers > 0),
     mirror(TOLD_GPU_API, GPU_API),
     mirror(TOLD_SEVERAL_GPUS, SEVERAL_DEVICES, lambda how: how != "one"),
     mirror(TOLD_SEVERAL_GPUS, UNEQUAL_DEVICES, {"one": False, "equal": False, "unequal": True}.get),

@@ -23,6 +23,7 @@ from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of
 from rules.facts import (
     FAILURE_KINDS,
     LAUNCH_FAILED,
+    MEMORY_NOT_FREED,
     TOLD_FAILED_WHILE,
     TOLD_FRESH_START,
     TOLD_OTHERS_ON_GPU,
@@ -60,6 +61,11 @@ RULE = Rule(
             if_false=-SLIGHT,
         ),
         Clue(words("The second try passes."), TOLD_RETRY_PASSES.is_(True), if_true=FAIR),
+        Clue(
+            words("The log says that an earlier run's memory was not given back in time."),
+            MEMORY_NOT_FREED.is_(True),
+            if_true=STRONG,
+        ),
         Clue(
             words("It fails while loading or warming up."),
             TOLD_FAILED_WHILE.one_of("weights", "cache", "buffers"),

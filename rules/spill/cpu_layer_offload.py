@@ -26,6 +26,7 @@ from rules.facts import (
     GENERATION_SHORT,
     LAYERS_ON_CPU,
     NEED_OF_DEVICES,
+    PART_ON_CPU,
     SPEED_COMPLAINT,
     SPEED_SHAPE,
     TOLD_BUSY,
@@ -50,7 +51,7 @@ RULE = Rule(
         ),
         Clue(
             words("The log or the server says that layers are not on the card."),
-            LAYERS_ON_CPU > 0,
+            PART_ON_CPU.is_(True),
             if_true=FAIR,
             if_false=-STRONG,
         ),
