@@ -132,6 +132,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
     memory = document.memory
     errors = _errors(make)
     head, good = verdict_words(document, make)
+    aside_for_a_reason = sorted((a for a in verdict.set_aside if a.because), key=lambda a: a.band != "ruled-out")
     view = View(
         limits=limits,
         tool=f"{document.tool.name} {document.tool.version}",
@@ -170,9 +171,15 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         stack_basis=(memory.basis or "") if memory else "",
         causes=_causes(make, verdict),
         set_aside=tuple(
-            (aside.id, make.tell(aside.words or ""), BANDS[aside.band], make.tell(aside.because or ""))
-            for aside in verdict.set_aside[: make.some(verdict.set_aside, limits.lists, words("Causes set aside"))]
+            (
+                aside.id,
+                _unstopped(make.tell(aside.words or "")),
+                BANDS[aside.band],
+                _unstopped(make.tell(aside.because or "")),
+            )
+            for aside in aside_for_a_reason[: make.some(aside_for_a_reason, limits.lists, words("Causes set aside"))]
         ),
+        without_a_sign=tuple(aside.id for aside in verdict.set_aside if not aside.because)[: limits.unknown],
         would_decide=tuple(make.tell(each) for each in verdict.would_decide[: limits.lists]),
         errors=errors,
         quotes=_quotes(make),
@@ -529,7 +536,7 @@ def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
     shown = ordered[: make.some(ordered, make.limits.clues, words("Clues"))]
     return tuple(
         ClueRow(
-            make.tell(c.words),
+            _unstopped(make.tell(c.words)),
             {"true": True, "false": False}.get(c.truth),
             c.weight,
             tuple(_fact(f) for f in c.facts[: make.limits.facts]),
@@ -538,13 +545,19 @@ def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
     )
 
 
+def _unstopped(text: str) -> str:
+    """Give a sentence without its full stop: it stands within another."""
+    return text.rstrip(". ")
+
+
 def _title(make: _Builder, cause: CauseFound) -> str:
-    """Give a cause in words, without the full stop of a sentence: it stands within others."""
-    return make.tell(cause.words or "").rstrip(". ")
+    return _unstopped(make.tell(cause.words or ""))
 
 
 def _cause(make: _Builder, verdict: VerdictValues, cause: CauseFound) -> CauseRow:
     known = [c for c in cause.clues if c.truth != "unknown"]
+    unknown = sorted((c for c in cause.clues if c.truth == "unknown"), key=lambda c: -abs(c.weight or 0))
+    shown = min(len(unknown), make.limits.unknown_clues)
     return CauseRow(
         id=cause.id,
         title=_title(make, cause),
@@ -556,7 +569,8 @@ def _cause(make: _Builder, verdict: VerdictValues, cause: CauseFound) -> CauseRo
         explains=cause.explains[: make.limits.lists],
         clues_for=_clues(make, (c for c in known if (c.weight or 0) > 0)),
         clues_against=_clues(make, (c for c in known if (c.weight or 0) < 0)),
-        clues_unknown=_clues(make, (c for c in cause.clues if c.truth == "unknown")),
+        clues_unknown=_clues(make, unknown[:shown]),
+        more_unknown=len(unknown) - shown,
         overturned_by=tuple(make.tell(each) for each in cause.overturned_by[: make.limits.lists]),
     )
 
@@ -572,6 +586,7 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
     variable = test.variable or ""
     before = plain(test.from_) if test.from_ is not None else ""
     after = plain(test.to) if test.to is not None else ""
+    reason = make.tell(test.reason or "")
     if test.kind == "change" and variable and before and after:
         lead = words(
             "Change {variable} from {before} to {after}, and nothing else.",
@@ -589,8 +604,10 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         lead = words("Measure more: {variable}", variable=variable or after or "?")
     elif test.kind == "answer":
         lead = words("Answer a question: {variable}", variable=variable or after or "?")
-    elif after or variable:
-        lead = words("Change a habit: {habit}", habit=Sentence(make.tell(after or variable)))
+    elif reason or after or variable:
+        # A habit has no setting: what to do is its reason.
+        lead = words("Change a habit: {habit}", habit=Sentence(reason or make.tell(after or variable)))
+        reason = ""
     else:
         lead = words("Change a habit, not a setting.")
     return Test(
@@ -600,7 +617,7 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         keep=tuple(make.tell(k) for k in test.keep[: make.limits.lists]),
         expects=tuple((e.cause, make.tell(e.words)) for e in test.expects[: make.limits.lists]),
         cost=_cost(test),
-        reason=make.tell(test.reason or ""),
+        reason=reason,
         kind=test.kind,
     )
 

@@ -14,7 +14,7 @@ from probes.evidence.words import Words, speaking, words
 from . import plots
 from .check import LONGEST_MARKDOWN, check
 from .compose import QUOTED_EVIDENCE, build
-from .escape import ROOM, Markdown, Ours, cell, clip, code, fence, finalize, prose, visible, width
+from .escape import ROOM, Markdown, Ours, Sentence, cell, clip, code, fence, finalize, prose, visible, width
 from .figures import count, number, percent, seconds, size
 from .view import STEPS, Item, Limits, Quote, View
 
@@ -153,6 +153,7 @@ def environment() -> Environment:
         command_text=lambda said: fence(visible(str(said))),
         command=lambda text: fence(visible(text), "sh", longest_line=ROOM.get().command),
         fence=fence,
+        joined="\n".join,
         quoted=quoted,
         mermaid=plots.mermaid,
         text_form=plots.text_form,
@@ -289,8 +290,9 @@ def _with_change(value: float | None, change: float | None) -> Ours | None:
 
 def _value(item: Item) -> Markdown | Ours:
     if item.value is None:
-        why = Markdown(finalize(words("unknown: {why}", why=item.why) if item.why else words("unknown")))
-        return Markdown(f"{why} ({prose(item.note)})") if item.note else why
+        if item.note:
+            return Markdown(finalize(words("unknown: {why}", why=Sentence(item.note))))
+        return Markdown(finalize(words("unknown: {why}", why=item.why) if item.why else words("unknown")))
     return code(item.value) if type(item.value) is str else shown(item.value)
 
 

@@ -170,6 +170,7 @@ class CauseRow:
     clues_for: tuple[ClueRow, ...]
     clues_against: tuple[ClueRow, ...]
     clues_unknown: tuple[ClueRow, ...]
+    more_unknown: int
     overturned_by: tuple[str, ...]
 
 
@@ -219,6 +220,7 @@ class Limits:
     rungs: int = 200
     facts: int = 8
     clues: int = 16
+    unknown_clues: int = 5
     causes: int = 12
     errors: int = 20
     unknown: int = 60
@@ -314,6 +316,7 @@ class View:
     stack_basis: str
     causes: tuple[CauseRow, ...]
     set_aside: tuple[tuple[str, str, Words, str], ...]
+    without_a_sign: tuple[str, ...]
     would_decide: tuple[str, ...]
     errors: tuple[str, ...]
     quotes: tuple[Quote, ...]
