@@ -79,6 +79,7 @@ TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     39: ("mxfp4", 32, 17),
     40: ("nvfp4", 64, 36),
     41: ("q1_0", 128, 18),
+    42: ("q2_0", 64, 18),
 }
 """ggml type → (name, elements a block, bytes a block)."""
 

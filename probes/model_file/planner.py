@@ -235,9 +235,10 @@ class Planner:
             self.refused = planned
             return
         if planned.shape.needs_target and not follows:
+            name = "Gemma4Assistant" if planned.shape.architecture == "gemma4-assistant" else planned.shape.architecture
             self.refused = Refused(
-                f"{planned.shape.architecture} requires ctx_other to be set",
-                "it only drafts for another model: give it with --draft",
+                f"failed to initialize the context: {name} requires ctx_other to be set",
+                "it only drafts for another model: give that model, and this one with --draft",
             )
             return
         running = _Running(planned, settings, place, follows)

@@ -206,9 +206,9 @@ def _common(header: GgufHeader, keys: _Keys, architecture: str, rule: Rule) -> S
     kv_heads = keys.per_layer("attention.head_count_kv", count, heads) or heads
     feed_forward = keys.per_layer("feed_forward_length", count, [0] * count) or [0] * count
     head_k = head_v = 0
-    if heads[0] > 0:
-        head_k = keys.whole("attention.key_length", width // heads[0])
-        head_v = keys.whole("attention.value_length", width // heads[0])
+    if heads[0] > 0 or architecture == "plamo2":  # which may begin with a layer that has no heads
+        head_k = keys.whole("attention.key_length", width // heads[0] if heads[0] else 0)
+        head_v = keys.whole("attention.value_length", width // heads[0] if heads[0] else 0)
     used = keys.per_layer("expert_used_count", count, [0] * count) or [0]
     experts_width = keys.per_layer("expert_feed_forward_length", count, [0] * count) or [0]
     return Shape(
