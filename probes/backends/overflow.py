@@ -57,7 +57,7 @@ def overflow_rule(
         return None
     if front_survived is True and end_survived is True:
         return "middle-cut"
-    if window:
+    if window and not (backend in _NEVER_HALF and _fills(processed, window, output_tokens)):
         if backend not in _NEVER_HALF and _halved(sent, processed, window, keep, backend):
             return "half-window"
         defaults = [d for d in DEFAULT_WINDOWS.get(backend, ()) if d < 0.9 * window]

@@ -1,0 +1,139 @@
+"""mlx_lm.server itself, on the CPU, with a tiny model: everything that the recordings claim, for real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from probes.backends.base import Ask
+from probes.backends.http import Http
+from probes.backends.overflow import overflow_rule
+from probes.backends.recognise import recognise
+from probes.evidence.errors import CouldNotLookError
+from probes.process import free_port
+
+from .tiny_mlx import TRAINED, make_model
+
+pytestmark = [pytest.mark.real_server]
+mlx_lm = pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Start the server on a free loopback port, and end that process only."""
+    folder = tmp_path_factory.mktemp("model")
+    make_model(folder)
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "mlx_lm",
+        "server",
+        "--model",
+        str(folder),
+        "--port",
+        str(port),
+        "--prompt-cache-size",
+        "7",
+    ]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment) as process,
+    ):
+        try:
+            with Http(f"http://127.0.0.1:{port}") as http:
+                deadline = time.monotonic() + 90
+                while True:
+                    try:
+                        if http.get("/health", deadline_s=2).status == 200:
+                            break
+                    except CouldNotLookError:
+                        pass
+                    assert process.poll() is None, (folder / "log").read_text()
+                    assert time.monotonic() < deadline, (folder / "log").read_text()
+                    time.sleep(0.2)
+                yield http, folder
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@pytest.fixture
+def backend(server):
+    http, _folder = server
+    return recognise(http)
+
+
+def test_it_is_recognised_quickly_and_confirmed_by_its_first_completion(server):
+    """Few GETs within two seconds; the version is the installed one, from the completion's fingerprint."""
+    http, _folder = server
+    before, started = http.requests_sent, time.monotonic()
+    backend = recognise(http)
+    assert time.monotonic() - started < 2
+    assert http.requests_sent - before <= 16
+    assert backend.name == "mlx_lm"
+    assert backend.identity().version is None
+    assert backend.complete(Ask(prompt="hi", max_tokens=1)).error is None
+    assert backend.identity().version == mlx_lm.__version__
+    assert backend.identity().recognised_by.startswith("system_fingerprint")
+
+
+def test_window_and_settings_come_from_its_process_and_folder(server, backend):
+    """It enforces no window: only the trained length is known, and its settings are its command line."""
+    _http, folder = server
+    window = backend.window()
+    assert (window.trained, window.in_force) == (TRAINED, None)
+    settings = backend.configuration().settings
+    assert settings["cache_sequences"].value == 7
+    assert settings["model_path"].value == str(folder)
+    assert backend.model_identity().architecture == "llama"
+
+
+def test_counts_are_exact_and_the_cache_is_seen_and_defeated(backend):
+    """One token a byte: the prompt's count is exact; a repeat is cached; a salt in front of it is not."""
+    text = "The quick brown fox jumps over the lazy dog. " * 20
+    first = backend.complete(Ask(prompt=text, max_tokens=3, use_cache=False, salt="a1 "))
+    assert first.error is None
+    assert (first.prompt_tokens, first.cached_tokens, first.generated_tokens) == (len(text) + 3, 0, 3)
+    assert first.finish == "length"
+    again = backend.complete(Ask(prompt=text, max_tokens=3, salt="a1 "))
+    assert again.prompt_tokens == first.prompt_tokens
+    assert again.cached_tokens >= len(text) // 2
+    assert again.processed_tokens == again.prompt_tokens - again.cached_tokens
+    salted = backend.complete(Ask(prompt=text, max_tokens=3, use_cache=False, salt="b2 "))
+    assert salted.cached_tokens == 0
+    assert salted.processed_tokens == salted.prompt_tokens
+    assert 0 < salted.client_first_token_s <= salted.client_total_s
+
+
+def test_a_chat_is_counted_with_its_template(backend):
+    """The template's own tokens are in the server's count."""
+    told = backend.complete(Ask(messages=({"role": "user", "content": "hello"},), max_tokens=2))
+    assert told.prompt_tokens == len("user: hello\nassistant:")
+
+
+def test_a_prompt_above_the_trained_length_is_not_cut(backend):
+    """No window is enforced: what was sent is processed, far above what the model was trained for."""
+    text = "x" * (TRAINED + 500)
+    told = backend.complete(Ask(prompt=text, max_tokens=1, use_cache=False, salt="c3 "))
+    assert told.error is None
+    assert told.prompt_tokens == len(text) + 3
+    assert overflow_rule(len(text) + 3, told.prompt_tokens, TRAINED, backend="mlx_lm") is None
+
+
+def test_a_model_that_is_not_there_is_a_typed_refusal(server):
+    """A name that it cannot load is refused, and the server lives on."""
+    http, _folder = server
+    backend = recognise(http, model="no/such-model")
+    told = backend.complete(Ask(prompt="hi", max_tokens=1, deadline_s=60))
+    assert told.error is not None
+    assert told.error.error in {"not-found", "server-error", "bad-request"}
+    assert recognise(http).complete(Ask(prompt="hi", max_tokens=1)).error is None
