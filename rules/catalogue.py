@@ -52,7 +52,9 @@ class Case:
             values.update({fact: Unknown("not-offered", "not in this case") for fact in VOCABULARY})
         for name, value in self.facts.items():
             fact = VOCABULARY[name]
-            values[fact] = fact.admit(tuple(value) if isinstance(value, list) else value, source=source, origin=self.name)
+            values[fact] = fact.admit(
+                tuple(value) if isinstance(value, list) else value, source=source, origin=self.name
+            )
         return Facts(values)
 
 
@@ -70,7 +72,11 @@ def all_rules() -> tuple[Rule, ...]:
             rule = getattr(module, "RULE", None)
             if not isinstance(rule, Rule):
                 raise TypeError(f"{module.__name__} holds no RULE")
-            found.append(_checked(identified(rule, rule_id=info.name.replace("_", "-"), family=family, document=module.__doc__ or "")))
+            found.append(
+                _checked(
+                    identified(rule, rule_id=info.name.replace("_", "-"), family=family, document=module.__doc__ or "")
+                )
+            )
     return tuple(found)
 
 
@@ -88,7 +94,9 @@ def _checked(rule: Rule) -> Rule:
         if f"\n{heading}\n" not in rule.document:
             raise ValueError(f"{rule.id}: its docstring lacks the heading {heading!r}")
     for clue in rule.clues:
-        strangers = [fact.id for fact in clue.when.facts() if fact.id not in VOCABULARY or VOCABULARY[fact.id] is not fact]
+        strangers = [
+            fact.id for fact in clue.when.facts() if fact.id not in VOCABULARY or VOCABULARY[fact.id] is not fact
+        ]
         if strangers:
             raise ValueError(f"{rule.id}: facts that are not in the vocabulary: {', '.join(strangers)}")
         if SYMPTOM in clue.when.facts():
@@ -180,7 +188,9 @@ def rules_document() -> list[dict[str, Any]]:
             ],
             "next_test": _test_document(rule.tests[0]) if rule.tests else None,
             "tests": [_test_document(test) for test in rule.tests],
-            "cases": [{"name": c.name, "kind": c.kind, "band": list(c.bands), "facts": dict(c.facts)} for c in cases_of(rule)],
+            "cases": [
+                {"name": c.name, "kind": c.kind, "band": list(c.bands), "facts": dict(c.facts)} for c in cases_of(rule)
+            ],
         }
         for rule in all_rules()
     ]
@@ -200,7 +210,8 @@ def facts_document() -> list[dict[str, Any]]:
             "choices": list(fact.choices),
             "question": fact.question,
             "derived_from": sorted(
-                {kind.kind for one in givers.get(fact, []) for kind in one.reads} | {need.id for one in givers.get(fact, []) for need in one.needs}
+                {kind.kind for one in givers.get(fact, []) for kind in one.reads}
+                | {need.id for one in givers.get(fact, []) for need in one.needs}
             ),
         }
         for fact in VOCABULARY
@@ -252,7 +263,10 @@ def _section(rule: Rule) -> list[str]:
     flush()
     lines += ["| clue | true | false | looks at |", "| --- | ---: | ---: | --- |"]
     lines += [
-        f"| {clue.words.english} | {clue.if_true:+d} | {clue.if_false:+d} | `{describe(clue.when)}` |".replace("+0", "0") for clue in rule.clues
+        f"| {clue.words.english} | {clue.if_true:+d} | {clue.if_false:+d} | `{describe(clue.when)}` |".replace(
+            "+0", "0"
+        )
+        for clue in rule.clues
     ]
     lines.append("")
     if rule.prior:

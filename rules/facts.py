@@ -66,6 +66,7 @@ BACKEND = Fact(
         "openai-compatible",
         "other",
     ),
+    question="backend",
 )
 OS = Fact("host.os", str, words("Operating system"), choices=("linux", "windows", "wsl", "macos", "other"))
 GPU_VENDOR = Fact(
@@ -1341,6 +1342,7 @@ FAILURE_KINDS = Fact(
         "machine-restarts",
         "none",
     ),
+    question="backend",
 )
 GPU_API = Fact(
     "device.api",

@@ -199,10 +199,14 @@ def _found(fact: Fact[Any], found: Known[Any] | Unknown) -> FactFound:
 
 def expectations_of(expects: Iterable[Expect], facts: Facts) -> tuple[Expectation, ...]:
     """Freeze predictions on the facts of the run before the change, so that they can be kept and evaluated later."""
-    return tuple(Expectation(cause=e.cause, words=e.words.english, when=e.when.frozen(facts).to_json()) for e in expects)
+    return tuple(
+        Expectation(cause=e.cause, words=e.words.english, when=e.when.frozen(facts).to_json()) for e in expects
+    )
 
 
-def score_prediction(expectations: Sequence[Expectation], facts_of_rerun: Facts, vocabulary: Vocabulary = VOCABULARY) -> Outcome:
+def score_prediction(
+    expectations: Sequence[Expectation], facts_of_rerun: Facts, vocabulary: Vocabulary = VOCABULARY
+) -> Outcome:
     """Judge the first prediction, that of the test's own cause, on the facts of the re-run: held, failed or cannot-tell.
 
     A stored condition that can no longer be read (a fact was renamed since) is *cannot-tell*.
@@ -212,7 +216,9 @@ def score_prediction(expectations: Sequence[Expectation], facts_of_rerun: Facts,
     return score_each(expectations[:1], facts_of_rerun, vocabulary)[expectations[0].cause]
 
 
-def score_each(expectations: Sequence[Expectation], facts_of_rerun: Facts, vocabulary: Vocabulary = VOCABULARY) -> dict[str, Outcome]:
+def score_each(
+    expectations: Sequence[Expectation], facts_of_rerun: Facts, vocabulary: Vocabulary = VOCABULARY
+) -> dict[str, Outcome]:
     """Judge every prediction: cause → outcome."""
     outcomes: dict[str, Outcome] = {}
     for expectation in expectations:
@@ -239,7 +245,9 @@ def next_step(
     ahead = openings(judgement, closers)
     choice = next_test(judgement, facts, tried)
     if not judgement.named:
-        useful = next((o for o in ahead if can_change_verdict(judgement, o.closer.facts) and o.closer.minutes <= _QUICK), None)
+        useful = next(
+            (o for o in ahead if can_change_verdict(judgement, o.closer.facts) and o.closer.minutes <= _QUICK), None
+        )
         if useful is not None:
             return _step_of_opening(useful)
     if choice is not None:

@@ -84,7 +84,9 @@ class Condition(ABC):
     def open_facts(self, facts: Facts, ways: frozenset[Way] = ALL_WAYS) -> frozenset[Fact[Any]]:
         """Give the facts that keep it unsettled and can still be closed by these ways."""
         return frozenset(
-            leaf.fact for leaf in self.evaluate(facts).unsettled() if isinstance(leaf.found, Unknown) and leaf.found.is_open(ways)
+            leaf.fact
+            for leaf in self.evaluate(facts).unsettled()
+            if isinstance(leaf.found, Unknown) and leaf.found.is_open(ways)
         )
 
     def frozen(self, facts: Facts) -> Condition:
@@ -97,7 +99,9 @@ class Condition(ABC):
         return False
 
 
-def _reach_of_leaf(found: Known[Any] | Unknown, ways: frozenset[Way], known: Callable[[Any], Truth]) -> frozenset[Truth]:
+def _reach_of_leaf(
+    found: Known[Any] | Unknown, ways: frozenset[Way], known: Callable[[Any], Truth]
+) -> frozenset[Truth]:
     if isinstance(found, Known):
         return frozenset({known(found.value)})
     return frozenset(Truth) if found.is_open(ways) else frozenset({Truth.UNKNOWN})
@@ -124,7 +128,11 @@ class Compare(Condition):
         if self.fact.kind not in {int, float}:
             raise TypeError(f"{self.fact.id} is no number and has no order")
         other = self.other.fact if isinstance(self.other, Term) else self.other
-        number = other.kind in {int, float} if isinstance(other, Fact) else isinstance(other, (int, float)) and not isinstance(other, bool)
+        number = (
+            other.kind in {int, float}
+            if isinstance(other, Fact)
+            else isinstance(other, (int, float)) and not isinstance(other, bool)
+        )
         if not number:
             raise TypeError(f"{self.fact.id} cannot be compared with {other!r}")
 
@@ -298,9 +306,7 @@ class _Parts(Condition):
         return any(part.has_before() for part in self.parts)
 
 
-def _combine(
-    sets: list[frozenset[Truth]], combine: Callable[[tuple[Truth, ...]], Truth]
-) -> frozenset[Truth]:
+def _combine(sets: list[frozenset[Truth]], combine: Callable[[tuple[Truth, ...]], Truth]) -> frozenset[Truth]:
     # Folded two at a time: Kleene's and/or are associative, so the number of combinations stays at nine a step.
     result = frozenset({combine(())})
     for other in sets:
@@ -439,7 +445,9 @@ def from_json(data: Mapping[str, Any], vocabulary: Vocabulary) -> Condition:
         if operator == "known":
             return IsKnown(fact)
         if operator in _OPERATORS:
-            other = Term(vocabulary[data["other"]], data["factor"], data["before"]) if "other" in data else data["value"]
+            other = (
+                Term(vocabulary[data["other"]], data["factor"], data["before"]) if "other" in data else data["value"]
+            )
             return Compare(fact, operator, other)
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a stored condition: {error}") from error

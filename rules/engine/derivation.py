@@ -34,7 +34,9 @@ class Reading:
     note: str = ""
 
 
-def reading(fact: Fact[Any], value: object, evidence: Evidence | None = None, *, source: Source | None = None, origin: str = "") -> Reading:
+def reading(
+    fact: Fact[Any], value: object, evidence: Evidence | None = None, *, source: Source | None = None, origin: str = ""
+) -> Reading:
     """Give a reading of a value; its source and origin are those of the evidence unless given. None says nothing, and is passed over."""
     of = source or (evidence.source if evidence else "measured")
     return Reading(fact, value, of, origin or (evidence.origin if evidence else ""))
@@ -48,7 +50,9 @@ def unread(fact: Fact[Any], why: Why, note: str = "") -> Reading:
 class Sight:
     """What one derivation may see: the kinds of evidence and the facts that it declared, nothing else. LookupError otherwise."""
 
-    def __init__(self, evidence: EvidenceSet, facts: Facts, kinds: frozenset[str], needs: frozenset[Fact[Any]], name: str) -> None:
+    def __init__(
+        self, evidence: EvidenceSet, facts: Facts, kinds: frozenset[str], needs: frozenset[Fact[Any]], name: str
+    ) -> None:
         self._evidence = evidence
         self._facts = facts
         self._kinds = kinds
@@ -73,7 +77,9 @@ class Sight:
     def absent(self, kind: type[Payload]) -> list[tuple[str, Unavailable]]:
         """Give what of that kind could not be had: the origin of each, and why."""
         self._allow(kind)
-        return [(e.origin, e.unavailable) for e in self._evidence.all if e.kind == kind.kind and e.unavailable is not None]
+        return [
+            (e.origin, e.unavailable) for e in self._evidence.all if e.kind == kind.kind and e.unavailable is not None
+        ]
 
     def known(self, fact: Fact[Any]) -> Known[Any] | None:
         """Give a fact that was derived before, or None where it is unknown."""
@@ -124,7 +130,9 @@ def mirror(asked: Fact[Any], fact: Fact[Any], convert: Callable[[Any], Any] = la
     return Derivation(f"{asked.id} → {fact.id}", (), (asked,), (fact,), run)
 
 
-GIVEN_KINDS: frozenset[str] = frozenset({"log_event", "log_summary", "configuration", "model_file", "memory_budget", "launch", "process_ended"})
+GIVEN_KINDS: frozenset[str] = frozenset(
+    {"log_event", "log_summary", "configuration", "model_file", "memory_budget", "launch", "process_ended"}
+)
 """Kinds that a user can hand over without a live server."""
 
 
@@ -153,7 +161,9 @@ class Derivations:
                 before[one.name] |= {giver.name for giver in self.givers[fact]}
         by_name = {one.name: one for one in all_of_them}
         try:
-            self.ordered: tuple[Derivation, ...] = tuple(by_name[name] for name in TopologicalSorter(before).static_order())
+            self.ordered: tuple[Derivation, ...] = tuple(
+                by_name[name] for name in TopologicalSorter(before).static_order()
+            )
         except CycleError as error:
             raise ValueError(f"derivations go in a circle: {' → '.join(error.args[1])}") from None
         self.ways: dict[Fact[Any], frozenset[Way]] = {}
@@ -194,7 +204,9 @@ class Derivations:
                     unknown.setdefault(word.fact, []).append((Unknown(word.why, word.note), one))
                     continue
                 try:
-                    known.setdefault(word.fact, []).append(word.fact.admit(word.value, source=word.source, origin=word.origin))
+                    known.setdefault(word.fact, []).append(
+                        word.fact.admit(word.value, source=word.source, origin=word.origin)
+                    )
                 except ImpossibleValueError as error:
                     refused.append(Refusal(word.fact, str(error)))
                     unknown.setdefault(word.fact, []).append((Unknown("failed", str(error)), one))
@@ -214,7 +226,11 @@ class Derivations:
         missing = [kind for kind in one.reads if kind.kind not in present]
         if still_open:
             ways = frozenset().union(*(found.ways for found in still_open))
-            return Unknown(still_open[0].why, still_open[0].note, ways | {_way_of(kind.kind) for kind in missing if not evidence.why_not(kind)})
+            return Unknown(
+                still_open[0].why,
+                still_open[0].note,
+                ways | {_way_of(kind.kind) for kind in missing if not evidence.why_not(kind)},
+            )
         if len(missing) < len(one.reads) or (one.needs and not one.reads):
             return Unknown("not-offered", "what was read does not tell")
         for kind in missing:
@@ -222,10 +238,16 @@ class Derivations:
             if reason is not None:
                 return Unknown(reason.why, reason.note)
         asked = all(kind.kind == "answer" for kind in missing) and bool(missing)
-        return Unknown("not-asked" if asked else "not-run", "", frozenset(_way_of(kind.kind) for kind in missing) or ALL_WAYS)
+        return Unknown(
+            "not-asked" if asked else "not-run", "", frozenset(_way_of(kind.kind) for kind in missing) or ALL_WAYS
+        )
 
     def _settle(
-        self, fact: Fact[Any], known: list[Known[Any]], unknown: list[tuple[Unknown, Derivation]], conflicts: list[Conflict]
+        self,
+        fact: Fact[Any],
+        known: list[Known[Any]],
+        unknown: list[tuple[Unknown, Derivation]],
+        conflicts: list[Conflict],
     ) -> Known[Any] | Unknown:
         if known:
             # Of equal rank the latest word stands: evidence is read oldest first.
@@ -247,7 +269,12 @@ class Derivations:
 
 
 def _agree(one: object, two: object) -> bool:
-    if isinstance(one, bool) or isinstance(two, bool) or not isinstance(one, (int, float)) or not isinstance(two, (int, float)):
+    if (
+        isinstance(one, bool)
+        or isinstance(two, bool)
+        or not isinstance(one, (int, float))
+        or not isinstance(two, (int, float))
+    ):
         return one == two
     return abs(one - two) <= ROUNDING * max(abs(one), abs(two))
 

@@ -93,17 +93,23 @@ class Fact(Generic[T]):
         if self.kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):
-            raise ImpossibleValueError(f"{self.id} ({where}): {value!r:.80} is not a value of type {self.kind.__name__}; correct it there")
+            raise ImpossibleValueError(
+                f"{self.id} ({where}): {value!r:.80} is not a value of type {self.kind.__name__}; correct it there"
+            )
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             low, high = cast("float", self.low), cast("float", self.high)
             if not math.isfinite(value) or not low <= value <= high:
                 unit = f" {self.unit}" if self.unit else ""
-                raise ImpossibleValueError(f"{self.id} ({where}): {value} is outside {low:g} to {high:g}{unit}; correct it there")
+                raise ImpossibleValueError(
+                    f"{self.id} ({where}): {value} is outside {low:g} to {high:g}{unit}; correct it there"
+                )
         if self.choices:
             members = value if isinstance(value, tuple) else (value,)
             for member in members:
                 if member not in self.choices:
-                    raise ImpossibleValueError(f"{self.id} ({where}): {member!r:.80} is none of {', '.join(self.choices)}; correct it there")
+                    raise ImpossibleValueError(
+                        f"{self.id} ({where}): {member!r:.80} is none of {', '.join(self.choices)}; correct it there"
+                    )
         return Known(value, source, origin)
 
     # Conditions: imported late, because a condition is made of facts.

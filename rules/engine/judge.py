@@ -75,7 +75,11 @@ class Finding:
         facts: set[Fact[Any]] = set()
         for clue in self.clues:
             if clue.open:
-                facts |= {leaf.fact for leaf in clue.trace.unsettled() if not isinstance(leaf.found, Known) and leaf.found.is_open(ways)}
+                facts |= {
+                    leaf.fact
+                    for leaf in clue.trace.unsettled()
+                    if not isinstance(leaf.found, Known) and leaf.found.is_open(ways)
+                }
         return frozenset(facts)
 
     def grounds(self) -> frozenset[Fact[Any]]:
@@ -115,7 +119,9 @@ class Judgement:
         """
         standing = [f for f in self.findings if f.band in {"likely", "disputed", "possible"}]
         if self.named:
-            standing = [f for f in standing if f.cause in self.named] + [f for f in standing if f.cause not in self.named]
+            standing = [f for f in standing if f.cause in self.named] + [
+                f for f in standing if f.cause not in self.named
+            ]
         if not standing:
             return ()
         best = max(f.now for f in standing)
@@ -194,12 +200,19 @@ def judge(
     named = tuple(f.cause for f in findings if f.band == "likely" and not _blocking(f, findings, explained))
     overturns = {
         cause: tuple(
-            f.cause for f in findings
-            if f.cause != cause and f.cause not in explained[cause] and f.high > f.now and f.high > best[cause].low and f.band in IN_PLAY
+            f.cause
+            for f in findings
+            if f.cause != cause
+            and f.cause not in explained[cause]
+            and f.high > f.now
+            and f.high > best[cause].low
+            and f.band in IN_PLAY
         )
         for cause in named
     }
-    chains = {cause: tuple(f.cause for f in findings if f.cause in explained[cause] and f.band in IN_PLAY) for cause in named}
+    chains = {
+        cause: tuple(f.cause for f in findings if f.cause in explained[cause] and f.band in IN_PLAY) for cause in named
+    }
     return Judgement(findings, named, None if named else _why_none(findings, explained), overturns, chains, ways)
 
 
@@ -217,7 +230,9 @@ def _closure(explains: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str
     return closed
 
 
-def _blocking(finding: Finding, findings: tuple[Finding, ...], explained: Mapping[str, frozenset[str]]) -> list[Finding]:
+def _blocking(
+    finding: Finding, findings: tuple[Finding, ...], explained: Mapping[str, frozenset[str]]
+) -> list[Finding]:
     """Give the rivals that stand too close for this cause to be named.
 
     A rival that is itself likely, on other grounds, is no alternative but a second cause: both are named.
@@ -227,7 +242,9 @@ def _blocking(finding: Finding, findings: tuple[Finding, ...], explained: Mappin
     for rival in findings:
         if rival is finding or rival.cause in explained[finding.cause]:
             continue
-        beside = rival.band == "likely" and finding.cause not in explained[rival.cause] and not grounds & rival.grounds()
+        beside = (
+            rival.band == "likely" and finding.cause not in explained[rival.cause] and not grounds & rival.grounds()
+        )
         if not beside and finding.low < rival.now + LEAD:
             blocking.append(rival)
     return blocking
@@ -238,13 +255,22 @@ def _why_none(findings: tuple[Finding, ...], explained: Mapping[str, frozenset[s
     if likely:
         first = likely[0]
         rivals = ", ".join(rival.cause for rival in _blocking(first, findings, explained)[:4])
-        return words("More than one cause explains what was found. First: {first}; too close to it: {rivals}.", first=first.cause, rivals=rivals)
+        return words(
+            "More than one cause explains what was found. First: {first}; too close to it: {rivals}.",
+            first=first.cause,
+            rivals=rivals,
+        )
     disputed = [f for f in findings if f.band == "disputed"]
     if disputed:
-        return words("Strong clues speak both for and against: {causes}.", causes=", ".join(f.cause for f in disputed[:4]))
+        return words(
+            "Strong clues speak both for and against: {causes}.", causes=", ".join(f.cause for f in disputed[:4])
+        )
     possible = [f for f in findings if f.band == "possible"]
     if possible:
-        return words("The clues are too weak to name a cause. Possible: {causes}.", causes=", ".join(f.cause for f in possible[:4]))
+        return words(
+            "The clues are too weak to name a cause. Possible: {causes}.",
+            causes=", ".join(f.cause for f in possible[:4]),
+        )
     still_open = [f for f in findings if f.band == "open"]
     if still_open:
         return words("Too little is known yet. Open: {count} causes.", count=len(still_open))

@@ -45,7 +45,9 @@ def open_weights(judgement: Judgement) -> dict[Fact[Any], dict[str, float]]:
             if not clue.open:
                 continue
             facts = [
-                leaf.fact for leaf in clue.trace.unsettled() if isinstance(leaf.found, Unknown) and leaf.found.is_open(judgement.ways)
+                leaf.fact
+                for leaf in clue.trace.unsettled()
+                if isinstance(leaf.found, Unknown) and leaf.found.is_open(judgement.ways)
             ]
             for fact in facts:
                 share = weights.setdefault(fact, {})
@@ -116,7 +118,7 @@ def next_test(judgement: Judgement, facts: Facts, tried: Collection[tuple[str, s
     """Choose one test for the leaders; None if there is none left, or no leader.
 
     A lever that costs quality is not proposed while a free one is untried, and one for a cause that is not named not while a named one has any.
-    Then the one that tells the leaders apart, then the one that costs least, then the quickest, then the one for the cause that leads.
+    A habit comes after every change. Then the one that tells the leaders apart, then the one that costs least, then the quickest, then the one for the cause that leads.
     """
     leaders = judgement.leaders()
     causes = [finding.cause for finding in leaders]
@@ -125,11 +127,24 @@ def next_test(judgement: Judgement, facts: Facts, tried: Collection[tuple[str, s
         for order, test in enumerate(finding.rule.tests):
             if not offered(test, facts, tried):
                 continue
-            moves = tuple(cause for cause in causes if cause == finding.cause or cause in test.also or cause in finding.rule.explains)
+            moves = tuple(
+                cause
+                for cause in causes
+                if cause == finding.cause or cause in test.also or cause in finding.rule.explains
+            )
             stays = tuple(cause for cause in causes if cause not in moves)
             splits = bool(stays) and test.kind == "change"
             named_first = int(bool(judgement.named) and finding.cause not in judgement.named)
-            key = (_QUALITY[test.quality] > 0, named_first, not splits, _QUALITY[test.quality], test.minutes, place, order)
+            key = (
+                test.kind == "habit",
+                _QUALITY[test.quality] > 0,
+                named_first,
+                not splits,
+                _QUALITY[test.quality],
+                test.minutes,
+                place,
+                order,
+            )
             choices.append((key, Choice(test, finding.rule, splits, moves, stays)))
     return min(choices, key=lambda c: c[0])[1] if choices else None
 

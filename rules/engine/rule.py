@@ -128,7 +128,9 @@ class Rule:
             shared = one.when.facts() & two.when.facts()
             if shared:
                 names = ", ".join(sorted(fact.id for fact in shared))
-                raise ValueError(f"{self.cause}: two clues rest on {names}: {one.words.english!r} and {two.words.english!r}")
+                raise ValueError(
+                    f"{self.cause}: two clues rest on {names}: {one.words.english!r} and {two.words.english!r}"
+                )
         for symptom, weight in self.prior.items():
             if weight not in {0, SLIGHT}:
                 raise ValueError(f"{self.cause}: the prior for {symptom} may be slight and for, not {weight}")

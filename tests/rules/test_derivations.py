@@ -1,0 +1,151 @@
+"""Evidence becomes facts: declared, ordered, with sources weighed against each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from probes.evidence.answers import Answer
+from probes.evidence.events import LogEvent
+from probes.evidence.records import EvidenceSet, found, not_found
+from probes.evidence.subject import WindowReading
+from probes.evidence.words import words
+from rules.catalogue import facts_of
+from rules.derive import all_derivations
+from rules.engine import Derivations, Fact, Known, Unknown, derivation, mirror, reading
+from rules.facts import CONFLICTS, SYMPTOM, TOLD_SLOTS, VOCABULARY, WINDOW_IN_FORCE, WINDOW_SLOTS, WINDOW_TRAINED
+
+ONE = Fact("one.f", int, words("one"), low=0, high=100)
+TWO = Fact("two.f", int, words("two"), low=0, high=100)
+THREE = Fact("three.f", int, words("three"), low=0, high=100)
+
+
+@derivation(needs=(TWO,), gives=(ONE,))
+def one_from_two(sight):
+    known = sight.known(TWO)
+    if known is not None:
+        yield reading(ONE, known.value, source=known.source)
+
+
+@derivation(needs=(ONE,), gives=(TWO,))
+def two_from_one(sight):
+    yield from ()
+
+
+@derivation(reads=(WindowReading,), gives=(TWO,))
+def two_from_window(sight):
+    for evidence, window in sight.of(WindowReading):
+        yield reading(TWO, window.slots, evidence)
+
+
+@derivation(reads=(WindowReading,), gives=(ONE,))
+def sneaky_reader(sight):
+    yield from (reading(ONE, 1) for _ in sight.of(LogEvent))
+
+
+@derivation(reads=(WindowReading,), gives=(ONE,))
+def sneaky_giver(sight):
+    yield reading(THREE, 1)
+
+
+def test_a_circle_is_refused_when_derivations_are_joined():
+    """The graph is acyclic, or it does not load."""
+    with pytest.raises(ValueError, match="circle"):
+        Derivations([one_from_two, two_from_one])
+
+
+def test_a_need_that_nothing_gives_is_refused():
+    """A fact that can never be derived is a mistake of the graph."""
+    with pytest.raises(ValueError, match=r"two\.f"):
+        Derivations([one_from_two])
+
+
+@pytest.mark.parametrize("cheat", [sneaky_reader, sneaky_giver])
+def test_a_derivation_sees_and_gives_only_what_it_declares(cheat):
+    """Reading or giving more raises: the declaration is what catalogue and plan rely on."""
+    with pytest.raises(LookupError):
+        Derivations([cheat]).derive(EvidenceSet([]))
+
+
+def test_needs_are_derived_before_what_needs_them():
+    """The order comes from the graph, not from the names."""
+    facts = Derivations([one_from_two, two_from_window]).derive(EvidenceSet([found(WindowReading(slots=4), source="server")]))
+    assert facts.value(ONE) == 4
+    assert facts.get(ONE).source == "server"
+
+
+@pytest.mark.parametrize(
+    ("readings", "taken"),
+    [
+        ([("user", 9), ("server", 4)], 4),
+        ([("measured", 7), ("server", 4), ("user", 9)], 7),
+        ([("report", 9), ("user", 5)], 5),
+        ([("server", 4), ("log", 8)], 8),
+    ],
+)
+def test_measured_beats_read_beats_answered_and_the_contradiction_is_kept(readings, taken):
+    """The best source stands, the latest of equals; what the others said is a conflict."""
+    evidence = [found(WindowReading(slots=value), source=source) for source, value in readings]
+    facts = Derivations([two_from_window]).derive(EvidenceSet(evidence))
+    assert facts.value(TWO) == taken
+    assert len(facts.conflicts) == 1
+    assert {k.value for k in facts.conflicts[0].others} == {v for _, v in readings} - {taken}
+
+
+def test_rounding_is_no_contradiction():
+    """Two percent apart is the same number, said by two."""
+    evidence = [found(WindowReading(slots=99), source="server"), found(WindowReading(slots=100), source="user")]
+    assert Derivations([two_from_window]).derive(EvidenceSet(evidence)).conflicts == ()
+
+
+def test_a_contradiction_is_a_fact():
+    """The names of facts in conflict are themselves a fact, for rules and reports."""
+    evidence = [found(Answer(question="slots", value=1), source="user"), found(WindowReading(slots=4, per_slot=1024), source="server")]
+    facts = facts_of(EvidenceSet(evidence))
+    assert facts.value(WINDOW_SLOTS) == 4
+    assert "window.slots" in facts.value(CONFLICTS)
+
+
+def test_an_impossible_value_is_refused_and_named_and_nothing_falls():
+    """A log that claims a window of minus one: the fact stays unknown, and the refusal names source and value."""
+    evidence = [found(Answer(question="slots", value=-3), source="user", origin="slots"), found(Answer(question="symptom", value="dizzy"), source="user")]
+    facts = facts_of(EvidenceSet(evidence))
+    assert isinstance(facts.get(SYMPTOM), Unknown)
+    messages = " ".join(r.message for r in facts.refused)
+    assert "-3" in messages
+    assert "dizzy" in messages
+    assert "user" in messages
+
+
+def test_unknown_says_why_and_how_it_could_be_closed():
+    """Not asked, not run, failed, not offered; and asking, probing or giving."""
+    facts = facts_of(EvidenceSet([]))
+    assert facts.get(SYMPTOM).why == "not-asked"
+    assert facts.get(SYMPTOM).ways == {"ask"}
+    assert facts.get(WINDOW_TRAINED).is_open()
+    dont_know = facts_of(EvidenceSet([found(Answer(question="slots", value=None), source="user")]))
+    assert dont_know.get(TOLD_SLOTS).why == "failed"
+    senseless = facts_of(EvidenceSet([not_found(Answer, "not-offered", "one slot only", source="user", origin="slots")]))
+    assert not senseless.get(TOLD_SLOTS).is_open()
+    blind = facts_of(EvidenceSet([not_found(WindowReading, "not-offered", "this server does not tell")]))
+    assert not blind.get(WINDOW_IN_FORCE).is_open(frozenset({"probe"}))
+
+
+def test_a_mirror_is_open_exactly_while_its_answer_is():
+    """What one answer stands for does not wait for others."""
+    two = mirror(ONE, TWO, lambda value: value * 2)
+    joined = Derivations([two, derivation(reads=(WindowReading,), gives=(ONE,))(lambda s: (reading(ONE, w.slots, e) for e, w in s.of(WindowReading)))])
+    assert joined.derive(EvidenceSet([found(WindowReading(slots=4), source="user")])).get(TWO) == Known(8, "user", "")
+    assert joined.derive(EvidenceSet([])).get(TWO).is_open()
+
+
+def test_every_fact_can_be_derived_and_every_derivation_gives_facts_of_the_vocabulary():
+    """No word without a source, no source without a word."""
+    givers = all_derivations().givers
+    assert {f for f in VOCABULARY if f not in givers} == {CONFLICTS}
+    assert all(fact.id in VOCABULARY and VOCABULARY[fact.id] is fact for fact in givers)
+
+
+def test_evidence_without_anything_is_judged_too():
+    """A case with no evidence gives facts that are all open or explained, and raises nothing."""
+    facts = facts_of(EvidenceSet([]))
+    assert [f.id for f, _ in facts.known()] == ["evidence.conflicts"]
