@@ -1,7 +1,8 @@
 """Facts that cannot be guessed, where they stand, and how they are asked for.
 
-A literal canary is ``ORBIT-17 = copper.``: a name drawn from 40 code words and two digits, a value drawn from 160 everyday words, both from a
-seeded generator. A non-literal canary is a sentence whose question shares no word with it, so that it cannot be found by matching words.
+A literal canary is ``ORBIT-17 = copper.`` in a paragraph of its own: a name drawn from 56 code words and two digits, a value drawn from 152
+everyday words, both from a seeded generator. A non-literal canary is a sentence whose question shares no word with it, so
+that it cannot be found by matching words.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from probes.ladder.text import listed
 DEPTHS: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Where a rung's canaries stand, as shares of its length."""
 
+# Common words on purpose: most tokenizers know them in capitals as one token. With names in pieces (GLACIER as G, LAC, IER) a small model
+# recalls 15 of 18 where it recalls 18 of 18 with these: that would measure spelling, not memory.
 CODE_WORDS = listed(
-    "ORBIT|LANTERN|FALCON|GLACIER|MERIDIAN|HARVEST|COMET|TUNDRA|BEACON|CIPHER|DELTA|EMBER|FJORD|GRANITE|HORIZON|ISLAND|JUNIPER|KEYSTONE|"
-    "LAGOON|MONSOON|NEBULA|OUTPOST|PRAIRIE|QUARRY|RAPTOR|SUMMIT|TEMPEST|VOYAGER|WILLOW|ZENITH|ANCHOR|BASTION|CASCADE|DRIFT|ECLIPSE|FOUNDRY|"
-    "GEYSER|HELIX|IMPULSE|JETTY"
+    "ALPHA|BRIDGE|CAMERA|CARBON|CASCADE|CHICAGO|CIRCLE|CLOCK|CLOUD|DELTA|ELECTRON|EMBER|ENERGY|ENGINE|FACTORY|FAMILY|FILTER|GAMMA|GLASS|GUARD|"
+    "HOUSE|HYDRO|JORDAN|LAUNCH|LIBRARY|LIGHT|LONDON|MAGNET|MARINE|MATRIX|METAL|MISSION|MOTOR|MUSIC|NEUTRON|NORTH|NUCLEAR|PHOTO|PLASMA|POWER|"
+    "PROTON|RADIO|RANGER|REACTOR|SCHOOL|SIGNAL|SPRING|STEAM|STONE|TRAVEL|UNION|VECTOR|WATER|WINDOW|WORLD|ORBIT"
 )
 
 VALUES = listed(
@@ -28,8 +31,8 @@ VALUES = listed(
     "banana|cherry|grape|melon|mango|peach|coconut|almond|honey|butter|cheese|sugar|coffee|chocolate|tiger|lion|zebra|camel|donkey|rabbit|"
     "squirrel|beaver|otter|dolphin|whale|shark|salmon|turtle|lizard|snake|spider|beetle|butterfly|eagle|owl|raven|swan|goose|parrot|penguin|"
     "ostrich|violin|piano|trumpet|guitar|drum|flute|harp|hammer|chisel|anvil|compass|candle|mirror|ladder|basket|blanket|pillow|curtain|carpet|"
-    "button|needle|ribbon|helmet|sword|arrow|shield|castle|pyramid|temple|volcano|desert|jungle|canyon|thunder|rainbow|blizzard|saturn|jupiter|"
-    "mercury|neptune|rocket|tractor|bicycle|canoe|submarine|helicopter|scooter|wagon|purple|scarlet|crimson|yellow|magenta|turquoise|indigo|"
+    "button|needle|ribbon|helmet|sword|arrow|shield|castle|pyramid|temple|volcano|desert|jungle|canyon|thunder|rainbow|blizzard|"
+    "mercury|rocket|tractor|bicycle|canoe|submarine|helicopter|scooter|wagon|purple|scarlet|crimson|yellow|magenta|turquoise|indigo|"
     "doctor|pirate|wizard|knight|dragon|giant|clown|ninja|robot|mushroom|acorn|tulip|orchid|daisy|cactus|clover|lotus|iris|jasmine|lavender"
 )
 

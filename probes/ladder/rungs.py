@@ -23,6 +23,9 @@ SAMPLE = 6000
 """Length of the first look at a text's density."""
 DRIFT = 0.01
 """How far the places of facts may slip before the text is written again."""
+SLIP = 0.01
+SLIP_TOKENS = 12
+"""A fact waits for the end of a paragraph no longer than this share of its rung, or this many tokens."""
 MOST_TURNS = 4
 LEAST_SCALE = 1 / 16
 """A tokenizer that counts this far from a rough guess does not count tokens."""
@@ -128,6 +131,12 @@ class _Spot:
     literal: bool = True
 
 
+def _due(spot: _Spot, tokens: float, *, at_end: bool) -> bool:
+    """Whether a fact is to be planted here: between two paragraphs as soon as its place is reached, inside one only when it would slip too far."""
+    late = tokens - spot.tokens
+    return late >= (0 if at_end else max(SLIP * spot.rung, SLIP_TOKENS))
+
+
 class _Place(NamedTuple):
     """Where a fact stands: its first character, and the weight of the text before it."""
 
@@ -219,14 +228,15 @@ def _write(
     size = len(start)
     places: list[_Place] = []
     while tokens < want:
-        while len(places) < len(spots) and spots[len(places)].tokens <= tokens:
-            end = parts[-1][-2:] if parts else "\n"
-            lead = "" if end.endswith("\n") else "\n"
-            line = f"{lead}{planted[len(places)].line}\n"
+        end = parts[-1][-2:] if parts else "\n\n"
+        while len(places) < len(spots) and _due(spots[len(places)], tokens, at_end=end == "\n\n"):
+            lead = "" if end == "\n\n" else "\n" if end.endswith("\n") else "\n\n"
+            line = f"{lead}{planted[len(places)].line}\n\n"
             places.append(_Place(size + len(lead), tokens / scale))
             parts.append(line)
             size += len(line)
             tokens += weigh(line) * scale
+            end = "\n\n"
         unit = next(stream).text
         parts.append(unit)
         size += len(unit)

@@ -38,27 +38,38 @@ def listed(text: str) -> tuple[str, ...]:
 # --- prose ---------------------------------------------------------------------------------------------------------------------------------
 # No word here is a value of a canary, and no line has a canary's form (a test sees to both).
 
-_PEOPLE = listed(
-    "the night editor|the harbour clerk|the younger surveyor|a visiting lecturer|the head gardener|our translator|the ferry pilot|the archivist|"
-    "the school nurse|a retired judge|the stage manager|the bridge keeper|the deputy mayor|an apprentice baker|the postal inspector|"
-    "the station master|a junior accountant|the weather observer|the choir leader|the tax collector|the museum guard|the toll officer|"
-    "a travelling salesman|the parish secretary|the signal engineer|the printer's assistant|the river warden|the county registrar|a hired driver|"
-    "the union delegate|the census taker|a patient bookkeeper"
+_LOOKS = listed(
+    "old|young|tall|quiet|careful|tired|clever|stubborn|cheerful|nervous|patient|former|second|local|foreign|busy|famous|absent|honest|elderly"
 )
-_PLACES = listed(
-    "the lower reading room|the old customs house|the platform at Brennick|the canteen|the eastern reservoir|the town hall|the second landing|"
-    "the records office|a rented cottage|the covered market|the flood gate|the village of Tarn|the assembly hall|the upper terrace|"
-    "the printing works|the depot near Halden|the hospital annex|the north quay|the lecture theatre|the courtyard|the pump house|"
-    "the crossing at Mossley|the waiting room|the kitchen garden|the surveyors' hut|the boat shed|the post office|the council chamber|"
-    "the main stairway|the workshop behind the chapel|the valley road|the observatory"
+_ROLES = listed(
+    "editor|clerk|surveyor|lecturer|gardener|translator|pilot|archivist|nurse|judge|manager|keeper|mayor|baker|inspector|master|accountant|"
+    "observer|teacher|collector|guard|officer|salesman|secretary|engineer|printer|warden|registrar|driver|delegate|plumber|architect|"
+    "librarian|tailor|farmer|fisherman|reporter|lawyer|painter|waiter|student|widow|cousin|neighbour|soldier|captain|chemist|electrician|"
+    "carpenter|musician"
 )
-_THINGS = listed(
-    "the draft agreement|a bundle of receipts|the spare keys|the revised timetable|three unopened letters|the rainfall tables|a torn map|"
-    "the visitors' book|the second ledger|a list of repairs|the missing page|the annual summary|the seating plan|a broken lamp|"
-    "the insurance papers|the minutes of the meeting|the tide calendar|a faded photograph|the inspection report|the guest register|"
-    "the new regulations|a folded newspaper|the delivery note|the building permit|the old inventory|the travel vouchers|a sealed envelope|"
-    "the shift rota|the water samples|the sketch of the hall|the loan contract|the lost umbrella"
+_ROOMS = listed(
+    "reading room|customs house|platform|canteen|reservoir|town hall|landing|records office|cottage|market|flood gate|village|assembly hall|"
+    "terrace|printing works|depot|hospital|quay|theatre|courtyard|pump house|crossing|waiting room|kitchen|hut|boat shed|post office|chamber|"
+    "stairway|workshop|valley|observatory|cellar|attic|garden|bakery|station|harbour|bridge|schoolhouse"
 )
+_WHERE = listed(
+    "behind the church|near Halden|on the north side|of the old mill|by the canal|at Brennick|next to the bank|under the arches|across the square|"
+    "above the shop|outside Tarn|at the end of the lane|of the insurance company|beyond the fence|facing the sea|on the second floor"
+)
+_OBJECTS = listed(
+    "agreement|receipt|key|timetable|letter|table|map|book|ledger|list|page|summary|plan|lamp|paper|calendar|photograph|report|register|"
+    "regulation|newspaper|note|permit|inventory|voucher|envelope|rota|sample|sketch|contract|umbrella|coat|suitcase|telegram|cheque|poster|"
+    "drawing|chair|clock|radio|notebook|manual|form|invitation|certificate|bill|brochure|diary|catalogue"
+)
+_STATES = listed(
+    "draft|spare|revised|unopened|torn|missing|annual|broken|faded|new|folded|lost|long|heavy|yellowed|official|private|stamped|copied|"
+    "forgotten|expensive|handwritten|damp|recent|incomplete"
+)
+# Many people, places and things: a text in which the same few come back in each sentence is easier to continue than to read, and a small
+# model then copies the nearest one instead of looking for a fact.
+_PEOPLE = tuple(f"the {look} {role}" for look in _LOOKS for role in _ROLES)
+_PLACES = tuple(f"the {room} {where}" for room in _ROOMS for where in _WHERE)
+_THINGS = tuple(f"the {state} {thing}" for state in _STATES for thing in _OBJECTS)
 _VERBS = listed(
     "carried|examined|misplaced|copied out|signed|returned|described|asked about|brought back|refused to discuss|measured against the records|"
     "wrapped up|handed over|quietly corrected|read aloud|put aside|argued over|locked away|delivered|went looking for|compared|photographed|"
