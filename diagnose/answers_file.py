@@ -298,5 +298,15 @@ def key_lines(text: str, *, as_json: bool = False) -> dict[str, int]:
 
 
 def as_evidence(answers: list[Answer], *, run: int = 1, source: Source = "user") -> list[Evidence]:
-    """Make evidence of answers; its origin is the question's id."""
-    return [found(answer, source=source, run=run, origin=answer.question) for answer in answers]
+    """Make evidence of answers; its origin is the question's id. An error's text, word for word, is read like a log as well."""
+    evidence = [found(answer, source=source, run=run, origin=answer.question) for answer in answers]
+    for answer in answers:
+        if answer.question == "error_text" and isinstance(answer.value, str) and answer.value.strip():
+            from probes.logs.reader import tail_events  # noqa: PLC0415 - the dialects are loaded only where there is a log
+
+            said: Source = "log" if source == "user" else source
+            evidence += [
+                found(event, source=said, run=run, origin=f"error_text, line {event.line}")
+                for event in tail_events(answer.value, "error_text")
+            ]
+    return evidence

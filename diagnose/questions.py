@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from probes.evidence.words import Words, words
@@ -1491,12 +1492,32 @@ def core_questions(answers: Mapping[str, Value] | None = None) -> tuple[Question
 def follow_ups(open_facts: Sequence[str], answers: Mapping[str, Value]) -> tuple[Question, ...]:
     """Give the follow-ups that could close one of ``open_facts``, in that order, not yet answered, and that make sense so far."""
     rank = {fact: n for n, fact in reversed(list(enumerate(open_facts)))}
+
+    def first(one: Question) -> int | None:
+        return min((rank[fact] for fact in closes(one.id) if fact in rank), default=None)
+
     wanted = [
-        q
-        for q in QUESTIONS
-        if not q.core and q.fact in rank and q.id not in answers and q.applies(answers) is not False
+        (place, number, one)
+        for number, one in enumerate(QUESTIONS)
+        if not one.core
+        and one.id not in answers
+        and (place := first(one)) is not None
+        and one.applies(answers) is not False
     ]
-    return tuple(sorted(wanted, key=lambda q: rank[q.fact]))
+    return tuple(one for _place, _number, one in sorted(wanted, key=lambda entry: entry[:2]))
+
+
+@cache
+def closes(question_id: str) -> frozenset[str]:
+    """Give the ids of all facts that an answer can settle: the question's own, and those that are derived from it, however far."""
+    from rules.derive import all_derivations  # noqa: PLC0415 - the rules are loaded only when somebody asks
+
+    reached = {question(question_id).fact}
+    ordered = all_derivations().ordered
+    for one in ordered:  # each after those whose facts it needs
+        if any(fact.id in reached for fact in one.needs):
+            reached |= {fact.id for fact in one.gives}
+    return frozenset(reached)
 
 
 def to_document() -> list[dict[str, Any]]:

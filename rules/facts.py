@@ -1342,7 +1342,6 @@ FAILURE_KINDS = Fact(
         "machine-restarts",
         "none",
     ),
-    question="backend",
 )
 GPU_API = Fact(
     "device.api",

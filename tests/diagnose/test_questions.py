@@ -17,6 +17,7 @@ from diagnose.questions import (
     AllOf,
     AnyOf,
     Is,
+    closes,
     core_questions,
     follow_ups,
     question,
@@ -24,6 +25,8 @@ from diagnose.questions import (
 )
 from probes.evidence.answers import Answer
 from probes.evidence.errors import BadFileError
+from rules.catalogue import all_rules
+from rules.facts import VOCABULARY
 
 SYMPTOMS = ("immediate-oom", "fixed-length-error", "slow-long-context", "forgetting", "flaky")
 
@@ -82,6 +85,8 @@ def test_symptoms_are_those_of_the_command_line():
 
 def test_a_follow_up_is_asked_only_for_an_open_fact_and_only_where_it_makes_sense():
     assert follow_ups([], {"symptom": "flaky"}) == ()
+    # A derived fact is closed by the questions that it is derived from.
+    assert {"which_card"} <= {q.id for q in follow_ups(["device.one_full_other_free"], {"symptom": "immediate-oom"})}
     asked = follow_ups(["told.power", "told.retry_passes"], {"symptom": "flaky"})
     assert [q.id for q in asked] == ["power", "retry_passes"]
     assert [q.id for q in follow_ups(["told.power", "told.retry_passes"], {"symptom": "fixed-length-error"})] == [
@@ -269,6 +274,30 @@ def test_a_hostile_file_costs_no_time():
         with pytest.raises(BadFileError):
             parse_answers(text, as_json=text.startswith("{"))
     assert time.monotonic() - started < 10
+
+
+def test_every_question_feeds_a_fact_of_the_vocabulary_in_its_own_type_and_choices():
+    kinds = {"choice": str, "many": tuple, "tokens": int, "number": float, "text": str, "yes-no": bool}
+    for q in QUESTIONS:
+        fact = VOCABULARY[q.fact]
+        assert fact.kind is kinds[q.type], q.id
+        assert fact.question == q.id
+        if q.choices:
+            assert set(fact.choices) == set(q.choice_ids()), q.id
+
+
+def test_every_follow_up_can_change_a_verdict():
+    used = {fact.id for rule in all_rules() for clue in rule.clues for fact in clue.when.facts()}
+    idle = [q.id for q in QUESTIONS if not q.core and q.id != "error_text" and not closes(q.id) & used]
+    assert idle == []
+
+
+def test_the_text_of_an_error_is_read_like_a_log():
+    answers = check_answers({"error_text": "CUDA error: an illegal memory access was encountered"})
+    kinds = [e.kind for e in as_evidence(answers)]
+    assert kinds[0] == "answer"
+    assert "log_event" in kinds
+    assert {e.source for e in as_evidence(answers, source="report")} == {"report"}
 
 
 def test_core_questions_are_marked():
