@@ -421,7 +421,7 @@ class Sampler:
                 self._gone_at = now
             span.server_gone = self._gone_at
             return
-        span.rss = reading.rss if reading.peak is None else max(reading.peak, reading.rss or 0)
+        span.rss, span.high = reading.rss, reading.peak
         span.server_swap = reading.swap
         span.server_faults, span.server_read = reading.faults, reading.read
         span.grown_faults = self._grown("major faults", reading.faults)

@@ -119,6 +119,8 @@ class Span:
     swap_used: int | None = None
     cgroup_used: int | None = None
     rss: int | None = None
+    high: int | None = None
+    """The kernel's own high-water mark, where it rose since the tick before: a peak between two ticks, not a level."""
     uss: int | None = None
     server_swap: int | None = None
     server_gone: float | None = None
@@ -151,6 +153,7 @@ class Span:
             swap_used=higher(self.swap_used, other.swap_used),
             cgroup_used=higher(self.cgroup_used, other.cgroup_used),
             rss=higher(self.rss, other.rss),
+            high=higher(self.high, other.high),
             uss=higher(self.uss, other.uss),
             server_swap=higher(self.server_swap, other.server_swap),
             server_gone=self.server_gone if self.server_gone is not None else other.server_gone,
@@ -171,7 +174,7 @@ class Span:
         if self.rss is None and self.server_faults is None:
             return None
         return ServerMemory(
-            rss_bytes=self.rss,
+            rss_bytes=higher(self.rss, self.high) if peak else self.rss,
             uss_bytes=self.uss,
             swap_bytes=self.server_swap,
             major_faults=None if peak else self.server_faults,
@@ -237,7 +240,7 @@ def peaks_of(
         )  # fmt: skip
     first, last = spans[0], spans[-1]
     whole = replace(
-        first, grown_faults=None, grown_read=None, grown_swap_in=None, grown_swap_out=None, grown_stall_some_us=None,
+        first, high=None, grown_faults=None, grown_read=None, grown_swap_in=None, grown_swap_out=None, grown_stall_some_us=None,
         grown_stall_full_us=None, grown_oom_kills=None,
     )  # fmt: skip
     for span in spans[1:]:

@@ -371,8 +371,10 @@ def test_a_counter_that_went_back_is_told_by_the_phase_in_which_it_did(tmp_path)
 def test_growth_before_the_phase_is_not_its_own():
     """The first span is the state before."""
     spans = [Span(0, 0.1, grown_faults=1000, server_faults=1000, rss=5), Span(0.1, 0.2, grown_faults=3, server_faults=1003, rss=7), Span(0.2, 0.3, rss=6)]
+    spans[0].high, spans[2].high = 99, 8
     peaks = peaks_of(spans, phase="x", begun=0.1, ended=0.3, asked_hz=10)
-    assert (peaks.major_faults, peaks.server_before.major_faults, peaks.server_peak.rss_bytes) == (3, 1000, 7)
+    assert (peaks.server_after.rss_bytes, peaks.server_before.rss_bytes) == (6, 5)  # a mark is a peak, not a level
+    assert (peaks.major_faults, peaks.server_before.major_faults, peaks.server_peak.rss_bytes) == (3, 1000, 8)
 
 
 def test_no_span_is_said():
