@@ -230,3 +230,35 @@ class MemoryBudget(Payload):
     longest_window: int | None = None
     limited_by: Text | None = None
     error_bytes: int | None = None
+
+
+class MemoryDifference(Record):
+    """One device's total: predicted, as the log has it, and whether they agree (within 3 % or 100 MiB, whichever is larger)."""
+
+    device: Text
+    predicted_bytes: int
+    logged_bytes: int
+    agrees: bool
+    worst_component: Text | None = Field(default=None, description="where they differ most")
+
+
+class MemoryScore(Payload):
+    """A prediction held against the server's log, device by device."""
+
+    kind: ClassVar[str] = "memory_score"
+    differences: tuple[MemoryDifference, ...]
+
+
+class MemoryOverflow(Payload):
+    """What did not fit, where, and by how much."""
+
+    kind: ClassVar[str] = "memory_overflow"
+    device: Text
+    component: Literal[
+        "weights", "kv", "state", "compute", "output", "draft", "projector", "other",
+        "other-process", "driver-reserve", "oversized-piece", "fragmentation", "pinned-host",
+    ] = Field(description="the component that crossed the line, or what stands in its way")  # fmt: skip
+    lacking_bytes: int | None = Field(default=None, ge=0)
+    piece_bytes: int | None = Field(default=None, ge=0, description="the allocation that failed, where the log tells")
+    basis: Literal["log", "model"]
+    note: Text = ""
