@@ -364,7 +364,9 @@ def positions_judged(sight: Sight) -> Iterator[Reading]:
         file_scales = in_file is not None and in_file.value not in {"none", "linear", ""}
         if not beyond:
             yield reading(ROPE_MISSING, False, source=window.source, origin=window.origin)
-        elif scaled is not None and not off:
+        elif off:
+            yield reading(ROPE_MISSING, False, source=off[0].source, origin=off[0].origin)
+        elif scaled is not None:
             yield reading(
                 ROPE_MISSING, not scaled.value and not file_scales, source=scaled.source, origin=scaled.origin
             )

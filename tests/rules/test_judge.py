@@ -134,7 +134,7 @@ def test_two_clues_may_not_rest_on_one_fact():
 @pytest.mark.parametrize("weights", [(4, 0), (0, 0), (3, 3), (-3, -6)])
 def test_weights_have_names_and_directions(weights):
     """A weight is a named size; a clue moves something, and not the same way whether true or false."""
-    with pytest.raises(ValueError, match="size|weighs nothing|same way"):
+    with pytest.raises(ValueError, match=r"size|weighs nothing|same way"):
         clue(A, *weights)
 
 

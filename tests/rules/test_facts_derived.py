@@ -1,0 +1,343 @@
+"""What each kind of evidence says as facts: windows, positions, allocations, recall, counts, speed, cache, machine."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from probes.evidence.answers import Answer
+from probes.evidence.events import LogEvent
+from probes.evidence.machine import Device, DeviceProcess, DeviceReadings, HostReading, SampledPeaks, ServerMemory
+from probes.evidence.records import EvidenceSet, found
+from probes.evidence.request import (
+    CacheReuse,
+    Completion,
+    ConcurrencyTrial,
+    FailingLength,
+    Launch,
+    ProcessEnded,
+    RequestError,
+    TruncationReading,
+)
+from probes.evidence.rungs import CanaryScore, RecallBase, RungResult
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, Setting, WindowReading
+from rules import facts as f
+from rules.catalogue import facts_of
+from rules.derive.numbers import fisher_less, ratio
+from rules.derive.settings import backend_name, bits_of
+from rules.derive.speed import change_point
+
+GIB = 2**30
+LLAMA = found(BackendIdentity(name="llama.cpp"), source="server")
+
+
+def facts(*payloads, source="measured"):
+    evidence = [p if not hasattr(p, "kind") or p.__class__.__name__ == "Evidence" else found(p, source=source) for p in payloads]
+    return facts_of(EvidenceSet(evidence))
+
+
+def command(**settings_):
+    return found(Configuration(settings={k: Setting(value=v, source="process") for k, v in settings_.items()}, command=("llama-server",)), source="process")
+
+
+def answers(**given_):
+    return [found(Answer(question=q, value=v), source="user", origin=q) for q, v in given_.items()]
+
+
+def event(kind, **more):
+    return found(LogEvent(event=kind, line=1, **more), source="log", origin="log:1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "per_slot", "slots", "trained", "unified", "divided", "share"),
+    [
+        (8192, 2048, 4, 32768, None, True, 0.25),
+        (8192, 8192, 1, 32768, None, False, 1.0),
+        (8192, 8192, 4, 32768, True, False, 1.0),
+        (131072, 40960, 4, 40960, True, False, 0.3125),
+        (10000, 2560, 4, 32768, None, True, 0.256),
+    ],
+)
+def test_windows_are_compared(asked, per_slot, slots, trained, unified, divided, share):
+    """A share by slots, within the rounding of blocks, is told from a cap and from a shared pool."""
+    window = WindowReading(asked=asked, per_slot=per_slot, slots=slots, trained=trained, in_force=per_slot, unified=unified)
+    got = facts(found(window, source="server"))
+    assert got.value(f.WINDOW_IS_DIVIDED) is divided
+    assert got.value(f.WINDOW_SHARE_OF_ASKED) == pytest.approx(share)
+    assert got.value(f.WINDOW_IN_FORCE_IS_TRAINED) is (per_slot == trained)
+
+
+def test_a_window_that_nobody_set_is_known_from_a_known_command_line():
+    """An absent flag of a command line that was read means: not set."""
+    assert facts(LLAMA, command()).value(f.WINDOW_SET) is False
+    assert facts(LLAMA, command(ctx=4096)).value(f.WINDOW_SET) is True
+    assert facts(LLAMA).value(f.WINDOW_SET) is None
+
+
+def model_file(**more):
+    values = {"path": "m", "format": "gguf", "size_bytes": 10**8, "header_hash": "0", "trained_window": 32768, "rope_freq_base": 1e6, **more}
+    return found(ModelFile(**values), source="file")
+
+
+@pytest.mark.parametrize(
+    ("settings_", "base", "scale", "wrong"),
+    [
+        ({"rope_freq_base": 10000.0}, 0.01, 1.0, True),
+        ({"rope_freq_scale": 0.5}, 1.0, 0.5, True),
+        ({"rope_scale": 4.0}, 1.0, 0.25, True),
+        ({"rope_freq_base": 0.0}, 1.0, 1.0, False),
+        ({}, 1.0, 1.0, False),
+        ({"rope_freq_base": 1e6}, 1.0, 1.0, False),
+    ],
+)
+def test_positions_are_compared_with_the_file(settings_, base, scale, wrong):
+    """Base and scale of the command line against the file's; what is not set is the file's own; zero stands for that too."""
+    got = facts(LLAMA, command(ctx=4096, **settings_), model_file(), found(WindowReading(in_force=4096, trained=32768), source="server"))
+    assert got.value(f.ROPE_BASE_RATIO) == pytest.approx(base)
+    assert got.value(f.ROPE_SCALE_RATIO) == pytest.approx(scale)
+    assert got.value(f.ROPE_WRONG) is wrong
+
+
+def test_scaling_beyond_the_training_is_what_scaling_is_for():
+    """A window of four times the training with a scale of a quarter is no mistake; without it, scaling is missing."""
+    beyond = found(WindowReading(in_force=131072, trained=32768), source="server")
+    scaled = facts(LLAMA, command(rope_freq_scale=0.25, rope_scaling="yarn"), model_file(), beyond)
+    assert scaled.value(f.ROPE_WRONG) is False
+    assert scaled.value(f.ROPE_MISSING) is False
+    bare = facts(LLAMA, command(), model_file(), beyond)
+    assert bare.value(f.ROPE_MISSING) is True
+
+
+def test_the_log_tells_positions_without_a_command_line():
+    """Load lines give base and scale, in force and trained."""
+    got = facts(event("rope", key="freq_base", value=10000.0), event("rope", key="freq_base_train", value=1e6))
+    assert got.value(f.ROPE_BASE_RATIO) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"), [("f16", 16), ("BF16", 16), ("q8_0", 8.5), ("q4_0", 4.5), ("fp8_e4m3", 8), ("iq4_nl", 4.5), ("turbo3", 3.5), ("q7_9", 7), ("weird", None)]
+)
+def test_bits_of_cache_types(name, bits):
+    """Every type that servers know, and a first digit where it is a new one."""
+    assert bits_of(name) == bits
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [("Ollama", "ollama"), ("LM Studio", "lm-studio"), ("oMLX (mlx)", "mlx-other"), ("vMLX (mlx)", "mlx-other"), ("TabbyAPI (exllamav2)", "tabbyapi"), ("mlx_lm", "mlx_lm"), ("FreeToken", "other"), ("llama.cpp", "llama.cpp"), ("KoboldCpp", "koboldcpp")],
+)
+def test_servers_by_any_spelling(said, name):
+    """People and logs spell servers in their own way."""
+    assert backend_name(said) == name
+
+
+def test_cache_types_are_sixteen_bits_where_a_known_command_line_sets_none():
+    """Unset is known there, and only there."""
+    assert facts(LLAMA, command()).value(f.KV_BITS) == 16
+    assert facts(LLAMA).value(f.KV_BITS) is None
+    mixed = facts(LLAMA, command(kv_type_k="q8_0", kv_type_v="q4_0"))
+    assert (mixed.value(f.KV_BITS), mixed.value(f.KV_TYPES_DIFFER), mixed.value(f.V_QUANTISED)) == (4.5, True, True)
+
+
+def test_the_allocation_that_failed_is_the_largest_with_its_component():
+    """Several lines about one failure are one: size, component, free and place."""
+    got = facts(
+        event("alloc-failed", device="CUDA0", api="cuda", size_bytes=10 * GIB, free_bytes=4 * GIB),
+        event("alloc-failed", device="CUDA0", component="compute", size_bytes=1 * GIB),
+        event("buffer", device="CUDA0", component="kv", size_bytes=2 * GIB),
+        *answers(gpu_gib=24.0),
+    )
+    assert got.value(f.ALLOC_COMPONENT) == "compute"
+    assert got.value(f.ALLOC_BYTES) == 10 * GIB
+    assert got.value(f.ALLOC_ROOM) is False
+    assert got.value(f.ALLOC_OVER_LIMIT) is False
+    assert got.value(f.COMPUTE_OF_KV) == pytest.approx(5.0)
+    assert got.value(f.FAILURE_ABOUT) == "gpu-memory"
+
+
+def test_a_guard_is_no_limit_of_one_piece():
+    """A ceiling over all is another thing than a largest buffer."""
+    guard = facts(event("alloc-failed", api="mlx", size_bytes=43, limit_bytes=42, reason="memory guard"))
+    assert guard.value(f.ALLOC_OVER_LIMIT) is False
+    assert guard.value(f.FAILURE_ABOUT) == "memory-guard"
+    piece = facts(event("alloc-failed", api="mlx", size_bytes=43, limit_bytes=42, reason="over the largest single allocation"))
+    assert piece.value(f.ALLOC_OVER_LIMIT) is True
+    assert piece.value(f.FAILURE_ABOUT) == "one-piece"
+
+
+def test_a_start_with_a_limit_gives_the_limit():
+    """The address space of a child is the memory that it may use."""
+    got = facts(Launch(command=("x",), healthy=False, seconds=1, address_space_limit_bytes=GIB), event("alloc-failed", api="cpu", component="kv", size_bytes=2 * GIB))
+    assert got.value(f.MEMORY_LIMIT_BYTES) == GIB
+    assert got.value(f.KV_SHARE) == pytest.approx(2.0)
+    assert got.value(f.ALLOC_ROOM) is False
+    assert got.value(f.LAUNCH_FAILED) is True
+    assert got.value(f.FAILURE_AT_START) is True
+
+
+def rung(tokens, hit=None, asked=18, *, result="passed", kind=None, prefill=None, attempt=1, cold=True):
+    score = None if hit is None else CanaryScore(hit=hit, asked=asked)
+    return RungResult(rung=tokens, input_tokens=tokens, attempt=attempt, result=result, error_kind=kind, canaries=score, prefill_tps=prefill, cold=cold)
+
+
+@pytest.mark.parametrize(
+    ("base", "curve", "sure"),
+    [
+        ((27, 27), [(4000, 17), (8000, 16)], False),
+        ((27, 27), [(4000, 17), (8000, 5)], True),
+        ((27, 27), [(4000, 5), (8000, 18)], None),
+        ((19, 27), [(4000, 10), (8000, 4)], True),
+        ((26, 27), [(8000, 14)], None),
+    ],
+)
+def test_a_drop_is_sure_only_beyond_chance(base, curve, sure):
+    """The binomial noise of a few canaries is no drop; a dip that comes back is none; a small one cannot be told."""
+    own = RecallBase(style="completion", at_tokens=1024, hit=base[0], asked=base[1], able=True)
+    assert facts(own, *(rung(t, h) for t, h in curve)).value(f.RECALL_DROP_SURE) is sure
+
+
+def test_a_model_that_cannot_do_the_test_has_unknown_recall():
+    """Unknown rather than passed or failed, with the reason."""
+    own = RecallBase(style="completion", at_tokens=1024, hit=5, asked=27, able=False)
+    got = facts(own, rung(8000, 1))
+    assert got.value(f.RECALL_ABLE) is False
+    assert got.get(f.RECALL_DROP_SURE).why == "failed"
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.data())
+@settings(max_examples=40, deadline=None)
+def test_fishers_probability_is_one(asked_a, asked_b, data):
+    """It lies in 0…1, and a better score is never less probable than a worse one."""
+    hit_a, hit_b = data.draw(st.integers(0, asked_a)), data.draw(st.integers(0, asked_b - 1))
+    one, two = fisher_less(hit_a, asked_a, hit_b, asked_b), fisher_less(hit_a, asked_a, hit_b + 1, asked_b)
+    assert 0 <= one <= 1 + 1e-9
+    assert math.isfinite(two)
+
+
+@pytest.mark.parametrize(
+    ("payload", "half", "seen", "whole"),
+    [
+        (TruncationReading(verdict="truncated", sent=70000, processed=32770, window=65536, rule="half-window"), True, True, False),
+        (TruncationReading(verdict="refused", sent=70000, processed=70000, window=65536), None, False, None),
+        (Completion(sent_tokens=5065, prompt_tokens=2048), False, True, False),
+        (Completion(sent_tokens=5065, prompt_tokens=5061), False, False, True),
+    ],
+)
+def test_sent_against_processed(payload, half, seen, whole):
+    """A cut is seen in the counts, whatever the answer says."""
+    got = facts(payload)
+    assert got.value(f.TRUNCATED_SEEN) is seen
+    assert got.value(f.NOT_CUT) is whole
+    if half is not None and got.value(f.PROCESSED_TOKENS) is not None:
+        assert got.value(f.PROCESSED_IS_HALF) is half
+
+
+def test_an_answers_counts_are_read_like_measurements():
+    """1026 processed, nothing set: half of a default of 2048 and two."""
+    got = facts(*answers(processed_tokens=1026, window_set="not-set"))
+    assert got.value(f.PROCESSED_IS_HALF) is True
+    assert got.value(f.PROCESSED_IS_DEFAULT) is False
+
+
+def test_a_refusal_on_purpose_is_no_failure():
+    """What the truncation probe sends to be refused says nothing about what went wrong."""
+    refusal = found(RequestError(error="exceeds-window", prompt_tokens=5000, window=4096), source="measured", origin="truncation")
+    got = facts(refusal, found(WindowReading(asked=4096, in_force=4096), source="server"))
+    assert got.value(f.FAILURE_ABOUT) is None
+    assert got.value(f.REFUSED_OVER_WINDOW) is True
+    assert got.value(f.REFUSED_BELOW_ASKED) is False
+
+
+def test_failing_lengths():
+    """The bisection's result stands; rungs give it where there is none."""
+    got = facts(FailingLength(longest_passed=70000, shortest_failed=72000, wanted=126000, resolution=256, tried=8))
+    assert (got.value(f.PASSED_TOKENS), got.value(f.FAILURE_TOKENS)) == (70000, 72000)
+    got = facts(rung(8000, 18), rung(16000, result="died", kind="connection-lost"), rung(16000, result="died", kind="connection-lost", attempt=2))
+    assert (got.value(f.PASSED_TOKENS), got.value(f.FAILURE_TOKENS), got.value(f.FAILURE_STABLE)) == (8000, 16000, True)
+
+
+SMOOTH = [(n, 1 / (0.001 + 2e-8 * n)) for n in (8000, 32000, 64000, 72000, 96000, 126000)]
+
+
+@pytest.mark.parametrize("fall", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("at", [64000, 72000, 96000])
+def test_a_step_is_found_where_it_is(fall, at):
+    """Speed that stays below the trend from one length on is a step there; the ordinary slope is none."""
+    assert change_point(SMOOTH) is None
+    stepped = [(n, s * (fall if n >= at else 1.0)) for n, s in SMOOTH]
+    found_at = change_point(stepped)
+    assert found_at is not None or at == 64000
+    if found_at is not None:
+        assert found_at[0] == max(at, 72000)
+
+
+def test_speed_over_length_leaves_cached_attempts_out():
+    """A prompt that came from the cache has no prefill speed."""
+    got = facts(rung(8000, prefill=500.0), rung(16000, prefill=9000.0, cold=False), rung(32000, prefill=250.0))
+    assert got.value(f.PREFILL_RATIO) == pytest.approx(0.5)
+    assert got.value(f.LENGTH_RATIO) == pytest.approx(4.0)
+
+
+def test_cache_and_slots():
+    """What a repeated prompt cost, and what happened to requests together."""
+    got = facts(
+        CacheReuse(prefix_tokens=1000, cached_on_repeat=1000, cached_on_extension=500, switched_off_works=True),
+        ConcurrencyTrial(concurrency=4, prompt_tokens=600, alone_passed=4, alone_tried=4, together_passed=1, together_tried=4, errors=(RequestError(error="pool-exhausted"),)),
+    )
+    assert (got.value(f.CACHED_ON_REPEAT), got.value(f.CACHED_ON_EXTENSION)) == (1.0, 0.5)
+    assert got.value(f.TOGETHER_FAILS) is True
+    assert got.value(f.POOL_FULL_SEEN) is True
+
+
+def test_the_machine():
+    """Who holds memory, what grew, what was paged."""
+    server = DeviceProcess(pid=1, used_bytes=4 * GIB, is_server=True)
+    other = DeviceProcess(pid=2, used_bytes=3 * GIB, is_server=False)
+    device = Device(id="nvidia:0", name="card", vendor="nvidia", total_bytes=24 * GIB, free_bytes=20 * GIB, processes=(server, other))
+    peaks = SampledPeaks(
+        phase="rung 8000 attempt 1", samples=9, seconds=1, hz=9, shared_peak_bytes={"nvidia:0": 3 * GIB}, shared_before_bytes={"nvidia:0": GIB}, swap_peak_bytes=GIB,
+        major_faults=7, server_before=ServerMemory(rss_bytes=GIB), server_after=ServerMemory(rss_bytes=2 * GIB),
+    )
+    host = HostReading(os="Linux 5.15 microsoft", virtualised="WSL2", ram_bytes=32 * GIB, swap_used_bytes=0)
+    got = facts(DeviceReadings(devices=(device,), when="before-load"), peaks, host)
+    assert got.value(f.OTHER_VRAM_BYTES) == 3 * GIB
+    assert got.value(f.SHARED_GROWTH_BYTES) == 2 * GIB
+    assert got.value(f.MAJOR_FAULTS) == 7
+    assert got.value(f.SERVER_GROWTH_BYTES) == GIB
+    assert got.value(f.OS) == "wsl"
+    assert got.value(f.GPU_VENDOR) == ("nvidia",)
+    assert got.value(f.DEVICE_FREE_BYTES) == 20 * GIB
+
+
+def test_a_death_names_its_signal_and_stage():
+    """A process that ended during a rung failed while reading."""
+    got = facts(ProcessEnded(signal="SIGKILL", during="rung 8000 attempt 1", at_prompt_tokens=8000))
+    assert (got.value(f.PROCESS_DIED), got.value(f.EXIT_SIGNAL), got.value(f.FAILURE_STAGE)) == (True, "SIGKILL", "reading")
+
+
+@given(st.lists(st.builds(
+    LogEvent,
+    event=st.sampled_from(["alloc-failed", "buffer", "kv-cache", "window", "window-capped", "rope", "refused", "truncated", "reply", "memory-use", "device-found", "slots", "model-info", "layers-offloaded", "context-shift", "pipeline-copies"]),
+    line=st.just(1), size_bytes=st.none() | st.integers(-5, 2**62), limit_bytes=st.none() | st.integers(-5, 2**62), free_bytes=st.none() | st.integers(-5, 2**62), total_bytes=st.none() | st.integers(-5, 2**62),
+    tokens=st.none() | st.integers(-5, 2**40), of=st.none() | st.integers(-5, 2**40), kept=st.none() | st.integers(-5, 2**40), limit=st.none() | st.integers(-5, 2**40), count=st.none() | st.integers(-5, 2**40),
+    which=st.none() | st.sampled_from(["per-slot", "trained", "in-force", "asked", "swa", "base"]), reason=st.none() | st.text(max_size=20), key=st.none() | st.sampled_from(["freq_base", "freq_scale", "n_swa", "file_size", "x"]),
+    value=st.none() | st.text(max_size=10) | st.integers(-10, 2**70) | st.floats(allow_nan=False, allow_infinity=False), device=st.none() | st.text(max_size=8),
+    component=st.none() | st.sampled_from(["weights", "kv", "compute"]), type_k=st.none() | st.text(max_size=6), streams=st.none() | st.integers(-2, 99),
+), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_no_log_makes_judging_fall(events):
+    """Whatever a log says: values that cannot be are refused and listed, and nothing is raised."""
+    got = facts(*(found(e, source="log") for e in events))
+    for fact, known in got.known():
+        assert fact.admit(known.value, source=known.source).value == known.value
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True), st.floats(allow_nan=True, allow_infinity=True))
+@settings(max_examples=60, deadline=None)
+def test_a_ratio_is_a_number_or_nothing(of, to):
+    """No division by zero, no infinity, no NaN."""
+    value = ratio(of, to)
+    assert value is None or not math.isnan(value)
