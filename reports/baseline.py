@@ -198,6 +198,11 @@ def baseline(
                     size(s.hardware.ram_bytes) if s.hardware.ram_bytes is not None else None,
                     "subject.hardware.ram_bytes",
                 ),
+                item(
+                    words("System memory free at the start"),
+                    size(s.hardware.ram_available_bytes) if s.hardware.ram_available_bytes is not None else None,
+                    "subject.hardware.ram_available_bytes",
+                ),
                 item(words("Processor"), s.hardware.cpu, "subject.hardware.cpu"),
                 item(words("Operating system"), s.hardware.os, "subject.hardware.os"),
             ),
@@ -210,6 +215,7 @@ def baseline(
                     plain(s.placement.gpu_layers) if s.placement.gpu_layers is not None else None,
                     "subject.placement.gpu_layers",
                 ),
+                item(words("Layers of the model"), _count(s.placement.layers), "subject.placement.layers"),
                 item(
                     words("Split over devices"),
                     plain(s.placement.tensor_split) if s.placement.tensor_split is not None else None,

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         NextTest,
         Reached,
         Rung,
+        SetAside,
         VerdictValues,
     )
 
@@ -171,12 +172,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         stack_basis=(memory.basis or "") if memory else "",
         causes=_causes(make, verdict),
         set_aside=tuple(
-            (
-                aside.id,
-                _unstopped(make.tell(aside.words or "")),
-                BANDS[aside.band],
-                _unstopped(make.tell(aside.because or "")),
-            )
+            (aside.id, _unstopped(make.tell(aside.words or "")), BANDS[aside.band], _because(make, aside))
             for aside in aside_for_a_reason[: make.some(aside_for_a_reason, limits.lists, words("Causes set aside"))]
         ),
         without_a_sign=tuple(aside.id for aside in verdict.set_aside if not aside.because)[: limits.unknown],
@@ -201,6 +197,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
             ]
         ),
         notes=tuple(make.tell(note) for note in document.notes[: limits.lists]),
+        measured=_measured(make),
         sent=(
             Item(words("Requests"), count(document.sent.requests)),
             Item(words("Prompt tokens"), count(document.sent.prompt_tokens)),
@@ -545,6 +542,15 @@ def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
     )
 
 
+def _because(make: _Builder, aside: SetAside) -> Words | str:
+    clue = _unstopped(make.tell(aside.because or ""))
+    if aside.because_holds is None or not clue:
+        return clue
+    if aside.because_holds:
+        return words("{clue} – holds", clue=Sentence(clue))
+    return words("{clue} – does not hold", clue=Sentence(clue))
+
+
 def _unstopped(text: str) -> str:
     """Give a sentence without its full stop: it stands within another."""
     return text.rstrip(". ")
@@ -627,6 +633,40 @@ def _cost(test: NextTest) -> Words:
     tokens = count(test.cost.tokens) if test.cost.tokens is not None else words("unknown")
     quality = QUALITIES[test.cost.quality] if test.cost.quality else words("cost in quality unknown")
     return words("minutes: {minutes}; tokens: {tokens}; {quality}", minutes=minutes, tokens=tokens, quality=quality)
+
+
+def _measured(make: _Builder) -> tuple[Item, ...]:
+    """How the lengths and the recall were measured."""
+    ladder = make.document.ladder
+    if ladder is None:
+        return ()
+    styles = {"question": words("a question to a chat model"), "completion": words("a completion of a base model")}
+    base = (
+        words("{hit} of {asked}", hit=count(ladder.base_hit), asked=count(ladder.base_asked))
+        if ladder.base_hit is not None and ladder.base_asked
+        else None
+    )
+    items = [
+        (
+            words("Wanted input"),
+            words("{tokens} tokens", tokens=count(ladder.target)) if ladder.target is not None else None,
+        ),
+        (words("Tokens were counted by"), ladder.tokenizer),
+        (words("Recall was asked by"), styles.get(ladder.style or "")),
+        (words("Recalled at the shortest length, the model's own base"), base),
+        (words("Seed of the text"), Ours(str(ladder.seed)) if ladder.seed is not None else None),
+    ]
+    out = [Item(label, value) for label, value in items if value]
+    if ladder.able is False:
+        out.append(
+            Item(
+                words("Note"),
+                words(
+                    "This model cannot do the recall test even at the shortest length: recall is unknown, not passed."
+                ),
+            )
+        )
+    return tuple(out)
 
 
 def _errors(make: _Builder) -> tuple[str, ...]:

@@ -62,7 +62,6 @@ class CaseHead(Part):
     symptom: Symptom | None = None
     created: datetime | None = None
     runs: tuple[RunStamp, ...] = ()
-    title: Text | None = Field(default=None, description="optional: what the user called it")
 
 
 class Model(Part):
@@ -306,6 +305,7 @@ class SetAside(Part):
     band: Band
     words: Text | None = None
     because: Text | None = Field(default=None, description="the clue that spoke strongest against it")
+    because_holds: bool | None = Field(default=None, description="whether that clue holds; None: not told")
 
 
 class VerdictValues(Part):

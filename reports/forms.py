@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .view import View
 
 Part = Literal[
-    "version", "os", "os-choice", "hardware", "gpu-vendor", "cpu-vendor", "gpu-library", "ggml-backend", "model", "environment", "python", "command", "summary",
-    "steps", "describe", "describe-and-steps", "expected", "logs", "extra", "first-bad", "system-info", "screenshots", "tick",
+    "version", "os", "os-choice", "hardware", "gpu-vendor", "cpu-vendor", "gpu-library", "ggml-backend", "model", "environment", "python", "command",
+    "steps", "describe", "describe-and-steps", "expected", "logs", "extra", "first-bad", "screenshots", "tick",
 ]  # fmt: skip
 
 
@@ -454,7 +454,7 @@ class _Fill:
             ]
         out = [str(words("What the measurements point to:")) + "\n\n" + "\n".join(lines)] if lines else []
         aside = [
-            f"- {prose(title) if title else code(id_)} ({finalize(band)}): {prose(because)}"
+            f"- {prose(title) if title else code(id_)} ({finalize(band)}): {finalize(because)}"
             for id_, title, band, because in self.view.set_aside
         ]
         if aside:
@@ -518,6 +518,8 @@ class _Fill:
             )
         if self.failing is not None:
             steps.append(sentence(words("It ends so: {result}", result=self.failing.error or self.failing.result)))
+        elif self.view.errors and not document.rungs:
+            steps.append(sentence(words("It ends so: {result}", result=self.view.errors[0])))
         if self.passing is not None:
             steps.append(
                 sentence(words("The same with {tokens} input tokens passes.", tokens=count(self.passing.input_tokens)))
@@ -591,19 +593,15 @@ class _Fill:
     def _tick(self) -> str:
         return str(words("To be answered by the person who posts this."))
 
-    def _summary(self) -> str:
-        return " ".join(sentence(said) for said in self.view.verdict)
-
-    def _system_info(self) -> str:
-        return self._environment()
-
 
 def title_of(form: Form, document: CaseDocument) -> Words:
     """Give a title for the issue: what fails, with what, at which length."""
     rungs = [r for r in document.rungs if r.result != "passed"]
     tokens = min((r.input_tokens for r in rungs), default=None)
     symptom = SYMPTOMS.get(document.case.symptom or "") or words("long context fails")
-    model = document.subject.model.name or document.subject.model.path or "?"
+    model = document.subject.model.name or document.subject.model.path
+    if model is None:
+        return words("{start}{symptom}", start=Ours(form.title), symptom=symptom)
     if tokens is None:
         return words("{start}{symptom}, {model}", start=Ours(form.title), symptom=symptom, model=model)
     return words(

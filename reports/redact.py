@@ -146,14 +146,25 @@ _HOME = re.compile(
 _TILDE = re.compile(r"(?<![\w~/.])~(?P<user>[A-Za-z][\w.-]{1,31})(?=/)")
 _VOLUME = re.compile(r"(/Volumes/)([^/\n\"'\x00]{1,64})(?=/)")
 _UNC = re.compile(r"(?<![\\\w:])(?P<lead>\\{2,4})(?P<host>[A-Za-z0-9][\w.-]{1,62})(?=\\{1,2}[A-Za-z0-9_$])")
+# "user: alice" and a line's end is a name; "for the user: said so" is a sentence.
+_ENDS = r"(?=[\"']?\s*(?:$|[,;)}\]|\n\x00]))"
 _NAMED_USER = re.compile(
-    r"(?P<name>(?<![A-Za-z0-9_])(?:USER(?:NAME)?|LOGNAME|SUDO_USER|[Uu]ser(?:[-_ ]?name)?|[Ll]ogin|[Oo]wner|[Aa]ccount[-_ ]?name|[Ll]ogged in as|"
-    r"[Ff]ull[-_ ]?name|[Aa]uthor|[Rr]un as user)[\"']?\s*(?:[:=]|\bis\b)\s*[\"']?)(?P<value>[A-Za-z_][\w.-]{1,63})(?![\w.]*[(\[])|"
-    r"(?P<name2>\b(?:uid|gid)=\d+\()(?P<value2>[A-Za-z_][\w.-]{0,63})|(?P<name3>\bgroups=[^\n\x00]{0,60}\()(?P<value3>[A-Za-z_][\w.-]{0,63})",
+    r"(?P<name>(?<![A-Za-z0-9])(?:USER(?:NAME)?|LOGNAME|SUDO_USER|[Uu]ser|[Ll]ogin|[Oo]wner|[Aa]uthor)[\"']?=[\"']?)(?P<value>[A-Za-z_][\w.-]{1,63})(?![\w.]*[(\[])|"
+    r"(?P<name2>(?<![A-Za-z0-9])(?:(?:[Uu]ser[-_ ]?name|[Aa]ccount[-_ ]?name|[Ff]ull[-_ ]?name)[\"']?\s*(?:[:=]|\bis\b)|"
+    r"[Ll]ogged in as|[Rr]un(?:ning)? as user)\s*[\"']?)"
+    r"(?P<value2>[A-Za-z_][\w.-]{1,63})(?![\w.]*[(\[])|"
+    r"(?P<name3>(?<![A-Za-z0-9] )(?<![A-Za-z0-9])(?:USER|[Uu]ser|[Ll]ogin|[Oo]wner|[Aa]uthor)[\"']?\s*:\s*[\"']?)(?P<value3>[A-Za-z_][\w.-]{1,63})"
+    + _ENDS
+    + r"|(?P<name4>\b(?:uid|gid)=\d+\()(?P<value4>[A-Za-z_][\w.-]{0,63})|(?P<name5>\bgroups=[^\n\x00]{0,60}\()(?P<value5>[A-Za-z_][\w.-]{0,63})",
+    re.MULTILINE,
 )
 _NAMED_HOST = re.compile(
-    r"(?P<lead>(?<![A-Za-z0-9])(?:HOST(?:NAME)?|COMPUTERNAME|[Hh]ost[-_ ]?[Nn]ame|[Nn]ode[-_ ]?name|[Cc]omputer(?:[-_ ]?[Nn]ame)?|[Mm]achine[-_ ]?[Nn]ame|"
-    r"[Ss]erver[-_ ]?name|host|[Ll]ocal[-_ ]?[Hh]ost[-_ ]?[Nn]ame|fqdn|Host)[\"']?\s*[:=]\s*[\"']?)(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?![\w.]*[/(\[])",
+    r"(?P<lead>(?<![A-Za-z0-9])(?:HOST(?:NAME)?|COMPUTERNAME|host)[\"']?=[\"']?)(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?![\w.]*[/(\[])|"
+    r"(?P<lead2>(?<![A-Za-z0-9])(?:[Hh]ost[-_ ]?[Nn]ame|[Nn]ode[-_ ]?name|[Cc]omputer(?:[-_ ]?[Nn]ame)?|[Mm]achine[-_ ]?[Nn]ame|[Ss]erver[-_ ]?name|HOSTNAME|"
+    r"[Ll]ocal[-_ ]?[Hh]ost[-_ ]?[Nn]ame|fqdn|FQDN)[\"']?\s*[:=]\s*[\"']?)(?P<host2>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?![\w.]*[/(\[])|"
+    r"(?P<lead3>(?<![A-Za-z0-9] )(?<![A-Za-z0-9])(?:HOST|[Hh]ost)[\"']?\s*:\s*[\"']?)(?P<host3>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?::\d{1,5})?"
+    + _ENDS,
+    re.MULTILINE,
 )
 _HOST_OPTION = re.compile(
     r"(?P<lead>(?<!\S)--?(?:host|hostname|rpc|server|master-addr|node-ip|dist-init-addr|listen|bind)(?:=|\s+)|(?<=:\d{5},)|(?<=:\d{4},))(?P<host>[A-Za-z][A-Za-z0-9.-]{1,62})(?=:\d|\s|$|,)"
@@ -468,7 +479,7 @@ class Redactor:
 
     def _named_users(self, text: str) -> str:
         def named(match: re.Match[str]) -> str:
-            for suffix in ("", "2", "3"):
+            for suffix in ("", "2", "3", "4", "5"):
                 value = match.group("value" + suffix)
                 if value is not None:
                     if value.lower() in _NOBODY:
@@ -490,7 +501,19 @@ class Redactor:
         return _UNAME.sub(self._host, _SYSLOG.sub(self._host, text))
 
     def _named_hosts(self, text: str) -> str:
-        return _NAMED_HOST.sub(self._host, text)
+        def named(match: re.Match[str]) -> str:
+            name = next(match.group(group) for group in ("host", "host2", "host3") if match.group(group) is not None)
+            if self._public(name):
+                return match.group()
+            self._learn_host(name)
+            whole, base = match.group(), match.start()
+            start = (
+                next(match.start(group) for group in ("host", "host2", "host3") if match.group(group) is not None)
+                - base
+            )
+            return whole[:start] + self._name("host", name) + whole[start + len(name) :]
+
+        return _NAMED_HOST.sub(named, text)
 
     def _url_hosts(self, text: str) -> str:
         return _URL_HOST.sub(self._host, text)
@@ -623,8 +646,8 @@ _SIGNS: Final[tuple[tuple[_Reader, tuple[str, ...], tuple[str, ...]], ...]] = (
     (Redactor._mail, ("@",), ()),
     (
         Redactor._named_users,
-        ("uid=", "gid="),
-        tuple(rf"{word}[\"']?\s{{0,3}}(?:[:=]|is\b)" for word in ("user", "name", "login", "owner", "author", "logged in as")),
+        ("uid=", "gid=", "logged in as", "as user"),
+        tuple(rf"{word}[\"']?\s{{0,3}}(?:[:=]|is\b)" for word in ("user", "name", "login", "owner", "author")),
     ),
     (Redactor._system_lines, ("linux ", "darwin ", "freebsd "), (r"(?m)^[a-z]{3}\s+\d{1,2}\s\d\d:", r"(?m)^\d{4}-\d\d-\d\dt\d\d:\d\d:\d\d\S*\s+[a-z]")),
     (Redactor._named_hosts, (), (r"host[\"']?\s{0,3}[:=]", r"name[\"']?\s{0,3}[:=]", r"computer[\"']?\s{0,3}[:=]", r"fqdn[\"']?\s{0,3}[:=]")),

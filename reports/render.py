@@ -250,7 +250,8 @@ def tables(view: View) -> dict[str, Any]:
         "rung_head": head,
         "rungs": rows,
         "set_aside": [
-            [prose(title) if title else code(id_), band, prose(because)] for id_, title, band, because in view.set_aside
+            [prose(title) if title else code(id_), band, Markdown(finalize(because or None))]
+            for id_, title, band, because in view.set_aside
         ],
         "changes": [
             [

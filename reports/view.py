@@ -315,7 +315,7 @@ class View:
     stack_at: int | None
     stack_basis: str
     causes: tuple[CauseRow, ...]
-    set_aside: tuple[tuple[str, str, Words, str], ...]
+    set_aside: tuple[tuple[str, str, Words, Text], ...]
     without_a_sign: tuple[str, ...]
     would_decide: tuple[str, ...]
     errors: tuple[str, ...]
@@ -324,6 +324,7 @@ class View:
     conflicts: tuple[tuple[str, str, Text, str, Text], ...]
     unknown: tuple[tuple[str, Words, str], ...]
     notes: tuple[str, ...]
+    measured: tuple[Item, ...]
     sent: tuple[Item, ...]
     command: str
     first_failing: int | None

@@ -89,7 +89,7 @@ def poisoned(document: CaseDocument, *given: str) -> CaseDocument:
     whole = document.model_dump(mode="json", by_alias=True)
     symptom, evidence = whole["case"]["symptom"], whole.pop("evidence")
     whole = poison(whole, texts)
-    whole["case"].update(symptom=symptom, title=next(texts))
+    whole["case"].update(symptom=symptom)
     whole["evidence"] = evidence
     for device, before in zip(whole["subject"]["hardware"]["devices"], document.subject.hardware.devices, strict=True):
         device["id"] = before.id
@@ -238,3 +238,12 @@ def test_the_check_of_pages_finds_what_could_load_or_run(html: str) -> None:
 def test_every_sample_is_clean() -> None:
     for name, make in SAMPLES.items():
         assert check(render(make())) == (), name
+
+
+@pytest.mark.parametrize("format_", ["md", "html"])
+def test_a_report_that_does_not_pass_the_check_is_shown_as_text(format_: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.escape._RISKY", re.compile("(?!)"))
+    monkeypatch.setattr("reports.escape._STARTS_BLOCK", re.compile("(?!)"))
+    report = render(poisoned(bare(), "@everyone <b>x</b> ![x](http://evil.example) #1"), format_, redact=False)
+    assert "This report is shown as plain text" in report
+    assert (check_html if format_ == "html" else check)(report) == ()

@@ -73,6 +73,11 @@ SECRETS: tuple[tuple[str, list[str], list[str]], ...] = (
     ),
     ("x-api-key: 9aF3kL0pQ2", ["9aF3kL0pQ2"], []),
     ("token: ghp_16C7e42F292c6912E7710c838347Ae178B4a", ["16C7e42"], []),
+    ("systemd: running as user dana since", ["dana"], ["since"]),
+    ("User: dana", ["dana"], []),
+    ('{"user": "dana", "host": "tower7"}', ["dana", "tower7"], []),
+    ("username: dana logged in", ["dana"], ["logged in"]),
+    ("hostname: tower7 is up", ["tower7"], ["is up"]),
     ("random key Zx8Kq2Lm9Pw4Rt6Yv1Bn3 in text", ["Zx8Kq2"], []),
     (
         "curl -H 'Authorization: Basic dXNlcjpwYXNzd29yZA==' http://gpu.example.internal:8000",
@@ -114,6 +119,10 @@ KEPT = (
     "slot update_slots: id  0 | task 12 | prompt processing progress, n_past = 2048, n_tokens = 2048",
     'time=2026-10-03T09:30:00.000+09:00 level=INFO source=server.go:1288 msg="llama runner started in 2.51 seconds"',
     "ValueError: This model's maximum context length is 8192 tokens. However, you requested 9000 tokens",
+    "What is too slow for the user: said so, or under what was wanted",
+    "the host: memory grows over time",
+    "the user is waiting",
+    "the user name of that account must be given",
     "key: general.name",
     "max_tokens=4096 token_count: 12345678",
     "flash_attn = auto, n_keys = 12",
@@ -200,6 +209,30 @@ def test_this_machines_own_names_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXDOCTOR_API_KEY", "plain words as key")
     out = Redactor().text("jiwoo at jiwoo-rig sent plain words as key")
     assert out == "<user-1> at <host-1> sent <key-1>"
+
+
+def test_no_sentence_of_the_rules_is_changed() -> None:
+    """What the tool itself says is full of words such as user, host, key and token."""
+    from rules.catalogue import facts_document, rules_document
+
+    texts: list[str] = []
+
+    def gather(value: object) -> None:
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                gather(item)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                gather(item)
+
+    gather(rules_document())
+    gather(facts_document())
+    assert len(texts) > 500
+    redactor = Redactor(local=False)
+    changed = [(text, out) for text in texts if (out := redactor.text(text)) != text]
+    assert changed == []
 
 
 def test_what_was_left_out_is_said_without_the_values() -> None:
