@@ -196,12 +196,24 @@ class Field:
     body: Markdown
 
 
+_LEADS: Final[dict[Part, Words]] = {
+    "logs": words("Log lines:"),
+    "command": words("Command line of the server:"),
+    "environment": words("Environment:"),
+}
+
+
 def filled(form: Form, view: View, document: CaseDocument) -> tuple[Field, ...]:
     """Fill each field from the case."""
     fill = _Fill(view, document, form)
     fields = []
     for title, parts in form.fields:
-        bodies = [body for part in parts if (body := fill.part(part))]
+        # Several parts in one field are told apart by a line above each block.
+        bodies = [
+            f"{_LEADS[part]}\n\n{body}" if part in _LEADS and len(parts) > 1 else body
+            for part in parts
+            if (body := fill.part(part))
+        ]
         fields.append(Field(title, Markdown("\n\n".join(bodies) or str(words("unknown")))))
     return tuple(fields)
 
@@ -358,8 +370,7 @@ class _Fill:
             [
                 (
                     words("Backend"),
-                    " ".join(dict.fromkeys(p for p in (s.backend.name, s.backend.version, s.backend.build) if p))
-                    or None,
+                    _named(s.backend.name, s.backend.version, s.backend.build) or None,
                 ),
                 (words("Operating system"), s.hardware.os),
                 (words("Window asked for / in force / of each slot"), self._windows()),
