@@ -94,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rope-scale", type=float, default=_env("LLAMA_ARG_ROPE_SCALE"))
     add("-t", "--threads", type=int, default=_env("LLAMA_ARG_THREADS"))
     add("-tb", "--threads-batch", type=int, default=None)
+    add("--poll", type=int, default=None)
     add("-fit", "--fit", choices=("on", "off"), default=_env("LLAMA_ARG_FIT"))
     add("--host", default=_env("LLAMA_ARG_HOST") or "127.0.0.1")
     add("--api-key", default=_env("LLAMA_API_KEY"))
@@ -155,6 +156,8 @@ def fill(params: Any, options: argparse.Namespace, xllamacpp: Any) -> None:
         params.cpuparams.n_threads = options.threads
     if options.threads_batch:
         params.cpuparams_batch.n_threads = options.threads_batch
+    if options.poll is not None:
+        params.cpuparams.poll = params.cpuparams_batch.poll = options.poll
     if options.fit:
         params.fit_params = options.fit == "on"
     params.hostnames = [options.host]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from diagnose.questions import QUESTIONS
+from diagnose.questions import QUESTIONS, closes
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading
 from probes.evidence.records import Payload
@@ -80,9 +80,14 @@ def closers(
         ]
     if person:
         found += [
-            Closer(one.id, "ask", frozenset({VOCABULARY[one.fact]}), QUESTION_MINUTES)
+            Closer(
+                one.id,
+                "ask",
+                frozenset(VOCABULARY[fact] for fact in closes(one.id) if fact in VOCABULARY),
+                QUESTION_MINUTES,
+            )
             for one in QUESTIONS
-            if one.id not in answered and one.fact in VOCABULARY
+            if one.id not in answered
         ]
     if not logs:
         found.append(Closer("log", "give", _facts_read_from(LogEvent), 1.0))
