@@ -308,6 +308,8 @@ class Planner:
         shape = running.planned.shape
         count = len(self.devices)
         used = set(running.place)
+        if running.settings.kind == "mtp":  # runs the prediction layers and the output alone
+            used = {*running.place[shape.layers :], running.place[-1]}
         inputs = 4 * memory.ubatch * shape.width + 2 * memory.ubatch * max((c.cells for c in memory.caches), default=0)
         pipelined = (
             count > 1 and HOST not in used and len(used) > 1 and self.options.kv_offload and not self.options.overrides
