@@ -1,0 +1,98 @@
+"""A GGUF of random weights in Llama's shape that llama.cpp loads in milliseconds: one token a byte, thousands of tokens a second.
+
+For limits, memory and speed; it recalls nothing. ``server_command`` starts it with the embedded server (``diagnose/llama_server.py``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+SERVER = Path(__file__).parent.parent / "diagnose" / "llama_server.py"
+TRAINED = 131_072
+CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+
+def _byte_characters() -> list[str]:
+    """The 256 characters that stand for bytes in a byte-level vocabulary, in the order of the bytes."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def make_model(
+    path: Path,
+    *,
+    trained: int = TRAINED,
+    layers: int = 2,
+    heads: int = 2,
+    head_size: int = 32,
+    name: str = "tiny",
+    seed: int = 0,
+) -> Path:
+    """Write the model. One token of f16 cache takes ``layers * 4 * heads * head_size`` bytes (256 by default)."""
+    gguf = pytest.importorskip("gguf")
+    numpy = pytest.importorskip("numpy")
+    hidden, inner = heads * head_size, 2 * heads * head_size
+    random = numpy.random.default_rng(seed)
+
+    def weights(*shape: int):
+        return (random.standard_normal(shape) * 0.05).astype(numpy.float32)
+
+    tokens = [*_byte_characters(), "<s>", "</s>"]
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_name(name)
+    writer.add_context_length(trained)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(head_size)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * 2)
+    # a merge has to be there; this one makes nothing of ordinary text
+    writer.add_token_merges(["Ā ā"])
+    writer.add_bos_token_id(256)
+    writer.add_eos_token_id(257)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT)
+    ones = numpy.ones(hidden, numpy.float32)
+    writer.add_tensor("token_embd.weight", weights(len(tokens), hidden))
+    writer.add_tensor("output_norm.weight", ones)
+    for layer in range(layers):
+        for tensor, shape in {
+            "attn_q": (hidden, hidden),
+            "attn_k": (hidden, hidden),
+            "attn_v": (hidden, hidden),
+            "attn_output": (hidden, hidden),
+            "ffn_gate": (inner, hidden),
+            "ffn_up": (inner, hidden),
+            "ffn_down": (hidden, inner),
+        }.items():
+            writer.add_tensor(f"blk.{layer}.{tensor}.weight", weights(*shape))
+        writer.add_tensor(f"blk.{layer}.attn_norm.weight", ones)
+        writer.add_tensor(f"blk.{layer}.ffn_norm.weight", ones)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def server_command(model: Path, *flags: str, port: int | None = None) -> tuple[str, ...]:
+    """Give a command that serves the model on a free loopback port, with one thread and the load lines in its log."""
+    pytest.importorskip("xllamacpp")
+    from probes.process import free_port
+
+    fixed: Sequence[str] = ("--host", "127.0.0.1", "--port", str(port or free_port()), "-lv", "4", "-t", "1", "-tb", "1")
+    return (sys.executable, str(SERVER), "-m", str(model), *fixed, "--poll", "0", "--no-warmup", *flags)
