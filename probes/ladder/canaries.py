@@ -63,14 +63,14 @@ class Canary:
         return replace(self, depth=depth, at=at)
 
 
-def draw(seed: int) -> Iterator[Canary]:
+def draw(seed: int, words_used: int = len(CODE_WORDS)) -> Iterator[Canary]:
     """Give the endless facts of a seed: no key twice, and names come back with other numbers, so that keys have near-duplicates.
 
-    Every code word is used with several numbers (17 and 71, 17 and 18), which makes one canary the distractor of another: to answer, a model must
-    read the whole key. A value is drawn again only after all others.
+    After ``words_used`` facts the words come again with other numbers (17 and 71, 17 and 18), which makes one canary the distractor of another: to
+    answer, a model must read the whole key. A value is drawn again only after all others.
     """
     rng = random.Random(f"canaries {seed}")
-    words = rng.sample(CODE_WORDS, len(CODE_WORDS))
+    words = rng.sample(CODE_WORDS, max(1, min(words_used, len(CODE_WORDS))))
     values: list[str] = []
     seen: set[str] = set()
     turn = 0

@@ -29,6 +29,9 @@ SLIP_TOKENS = 12
 MOST_TURNS = 4
 LEAST_SCALE = 1 / 16
 """A tokenizer that counts this far from a rough guess does not count tokens."""
+DISTRACTORS = 9
+DISTRACTORS_FROM = 900
+"""A single rung of this length gets this many facts that are not asked for; in a shorter one they would be most of the text."""
 NEAR = 0.03
 """A wanted rung this close below the target makes room for the target itself."""
 
@@ -153,6 +156,8 @@ def build_ladder(
     depths: Sequence[float] = DEPTHS,
     base_depths: Sequence[float] | None = None,
     non_literal: int = 0,
+    distractors: int | None = None,
+    near_duplicates: bool = True,
     filler: Callable[[], Iterator[Unit]] | None = None,
     start: str = "",
 ) -> Ladder:
@@ -160,7 +165,9 @@ def build_ladder(
 
     ``reserve`` tokens of each rung are left for what comes after the text (question, chat template). ``base_depths`` replaces the depths of the
     shortest rung, so that a base of 27 or more canaries can be asked there. ``non_literal`` facts (at most 18) are planted in every rung's own
-    length. ``filler`` gives a fresh stream of units (default: generated from the seed); ``start`` stands at the very beginning.
+    length, and ``distractors`` facts that nobody asks for (default: nine where there is one rung, none where the rungs have each other's).
+    ``near_duplicates``: each code word comes back with another number. ``filler`` gives a fresh stream of units (default: generated from the
+    seed); ``start`` stands at the very beginning.
     With ids and back the cut is exact; with counts alone it is within 0.1 % of 128K tokens, for at most four calls to the tokenizer.
     InputError if a rung is shorter than its reserve allows.
     """
@@ -172,8 +179,12 @@ def build_ladder(
         )
     stream = filler or (lambda: generated(seed))
     before = counter.calls
-    spots = _spots(bodies, depths, base_depths, non_literal)
-    facts, hidden = draw(seed), iter(draw_non_literal(seed, non_literal) * len(bodies))
+    if distractors is None:
+        distractors = DISTRACTORS if len(bodies) == 1 and bodies[0] >= DISTRACTORS_FROM else 0
+    spots = _spots(bodies, depths, base_depths, non_literal, distractors)
+    literal = sum(s.literal for s in spots)
+    facts = draw(seed, (literal + 1) // 2 if near_duplicates else literal)
+    hidden = iter(draw_non_literal(seed, non_literal) * len(bodies))
     planted: list[Canary | NonLiteral] = [next(facts) if s.literal else next(hidden) for s in spots]
     # A first look at a short piece tells how dense this text is for this tokenizer; then the whole is written a little too long.
     sample, _ = _write(stream(), (), (), min(bodies[-1], SAMPLE), "")
@@ -203,7 +214,7 @@ def build_ladder(
 
 
 def _spots(
-    bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int
+    bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int, distractors: int
 ) -> list[_Spot]:
     """Plan where facts stand, from the front of the text to its end."""
     spots: list[_Spot] = []
@@ -211,6 +222,8 @@ def _spots(
         spots += [_Spot(body * d, body, d) for d in (base if base is not None and number == 0 else depths)]
         hidden = [(n + 0.5) / non_literal for n in range(non_literal)]
         spots += [_Spot(body * d, body, d, literal=False) for d in hidden]
+    # Facts that no rung asks for; where there are several rungs, each has those of the others.
+    spots += [_Spot(bodies[-1] * (n + 0.5) / distractors, 0, (n + 0.5) / distractors) for n in range(distractors)]
     return sorted(spots, key=lambda s: s.tokens)
 
 

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probes.evidence.errors import InputError
-from probes.ladder.canaries import CODE_WORDS, DEPTHS, NON_LITERAL, VALUES, draw, draw_non_literal
+from probes.ladder.canaries import (
+    CODE_WORDS,
+    DEPTHS,
+    NON_LITERAL,
+    VALUES,
+    answer_tokens,
+    completion_tail,
+    draw,
+    draw_non_literal,
+    question_tail,
+)
 from probes.ladder.rungs import SMALLEST_RUNG, WANTED_RUNGS, build_ladder, ladder_rungs, parse_ladder
 from probes.ladder.text import Counter, Unit
 from tests.ladder.tokens import Tokens, split
@@ -119,6 +129,31 @@ class TestNestedText:
             assert len(rung.non_literal) == 4
             assert all(rung.text[n.at :].startswith(n.fact) for n in rung.non_literal)
 
+    def test_a_single_rung_has_distractors_too(self):
+        """Nine facts that nobody asks for, unless it is so short that they would be most of it; as many as were asked for."""
+        assert len(build([2048])[0].rungs[0].distractors) == 9
+        assert build([512])[0].rungs[0].distractors == ()
+        assert len(build([2048, 4096], distractors=5)[0].rungs[-1].distractors) == 5 + 9
+
+    def test_facts_stand_in_paragraphs_of_their_own(self):
+        """An empty line before and after, wherever they were planted: the same pattern in prose, code and logs."""
+        ladder, _ = build([512, 4096])
+        text = ladder.rungs[-1].text
+        for fact in (*ladder.rungs[-1].canaries, *ladder.rungs[-1].distractors):
+            assert text[fact.at - 2 : fact.at] == "\n\n"
+            assert text[fact.at :].startswith(f"{fact.line}\n\n")
+
+    def test_half_the_facts_have_a_near_duplicate(self):
+        """In a whole ladder most code words stand with two numbers; without near-duplicates none does."""
+
+        def twins(**options):
+            rung = build(ladder_rungs(8192, 128), **options)[0].rungs[-1]
+            names = [f.key.split("-")[0] for f in (*rung.canaries, *rung.distractors)]
+            return len(names) - len(set(names))
+
+        assert twins() >= 20
+        assert twins(near_duplicates=False) <= 4
+
     def test_own_text_is_used(self):
         """A user's own stream fills the text; facts are planted in it all the same."""
         tokens = Tokens()
@@ -165,6 +200,18 @@ class TestFacts:
         twins = [k for k in keys if f"{k[:-2]}{k[-1]}{k[-2]}" in keys and k[-1] != k[-2]]
         neighbours = [k for k in keys if f"{k[:-2]}{int(k[-2:]) + 1}" in keys]
         assert len(twins) + len(neighbours) >= 20
+
+    def test_the_ways_of_asking(self):
+        """Completion tails begin alike (a prompt cache reads only the name); a question names each key once and gives no value away."""
+        facts = list(itertools.islice(draw(1), 3))
+        tails = [completion_tail(f) for f in facts]
+        assert len({t[: -len(f.completion)] for t, f in zip(tails, facts, strict=True)}) == 1
+        assert all(t.endswith(f"{f.key} =") for t, f in zip(tails, facts, strict=True))
+        for asked in (facts, facts[:1]):
+            question = question_tail(asked)
+            assert all(question.count(f.key) == 1 for f in asked)
+            assert not any(f.value in question for f in asked)
+        assert answer_tokens(9, "question") > answer_tokens(1, "question") > answer_tokens(1, "completion")
 
     def test_values_are_single_plain_words(self):
         """So that a strict comparison is fair."""
