@@ -352,6 +352,8 @@ def _backend_of_python(own: Sequence[str]) -> str | None:
             if re.search(r"llama[-_.]?(?:cpp[-_.])?server[^/]*\.py$", path):
                 # llama.cpp's server embedded in Python, started with llama-server's own flags
                 return "llama.cpp"
+            if path.rsplit("/", 1)[-1] in {"llama_server.py", "llama-server.py"}:
+                return "llama.cpp"
             if path.rsplit("/", 1)[-1] == "server.py":
                 return "text-generation-webui"
             return None

@@ -150,6 +150,7 @@ def test_a_value_that_does_not_fit_is_unread_not_guessed():
         ("python server.py --model m --loader llama.cpp", "text-generation-webui"),
         ("python main.py --max-seq-len 8192 --cache-mode Q4", "tabbyapi"),
         ("llama-swap -config c.yaml", "llama-swap"),
+        ("/venv/bin/python3 /app/diagnose/llama_server.py -m x -c 8192", "llama.cpp"),
         ("nginx -g 'daemon off;'", None),
         ("", None),
     ],
