@@ -66,7 +66,7 @@ LLAMA_SERVER: tuple[Flag, ...] = (
         "switch",
         "-kvu --kv-unified",
         off="-no-kvu --no-kv-unified",
-        env="LLAMA_ARG_KV_UNIFIED LLAMA_ARG_KV_SPLIT",
+        env="LLAMA_ARG_KV_UNIFIED",
     ),
     _flag("kv_unified_per_slot", "int", "--kv-unified-per-slot", env="LLAMA_ARG_KV_UNIFIED_PER_SLOT"),
     _flag(

@@ -36,7 +36,7 @@ class LlamaCppPython(OpenAiCompatible):
         return WindowReading(default=2048, slots=1)
 
     def tokenize(self, text: str) -> Sequence[int]:
-        """``POST /extras/tokenize``; it adds the beginning-of-text token, which is taken off where counting shows it."""
+        """``POST /extras/tokenize``; it puts the beginning-of-text token in front (counting takes it off)."""
         return self.tokens_from("/extras/tokenize", {"input": text}, "tokens")
 
     def count_tokens(self, text: str) -> int:
