@@ -259,7 +259,9 @@ def expected(sight: Sight) -> Iterator[Reading]:
     window = sight.known(WINDOW_ASKED) or sight.known(WINDOW_TRAINED)
     bits = sight.known(KV_BITS)
     for evidence, file in sight.of(ModelFile):
-        if file.kv_bytes_per_token and window is not None:
+        # The bytes for one token are those of full-attention layers: other layers have caches that do not grow so.
+        plain = not file.sliding_window and not file.recurrent
+        if plain and file.kv_bytes_per_token and window is not None:
             share = bits.value / 16 if bits is not None else 1.0
             yield reading(KV_EXPECTED_BYTES, int(file.kv_bytes_per_token * window.value * share), evidence)
     for evidence, budget in sight.of(MemoryBudget):

@@ -28,6 +28,8 @@ CHANCE = 0.05
 """A drop that chance makes as often as this is no drop."""
 ENOUGH = 6
 """Fewer canaries than this at one length say nothing about its share."""
+FAR = 2.0
+"""Only at this multiple of the base's length, or beyond, has anyone looked whether recall falls."""
 CLEAN_BASE = 0.9
 """A model that can do the test well answers at least so many of the short text."""
 
@@ -111,10 +113,15 @@ def drop(sight: Sight) -> Iterator[Reading]:
     if sure and last in below:
         yield reading(RECALL_DROP_SURE, True, sure[0].evidence)
         yield reading(RECALL_DROP_TOKENS, sure[0].tokens, sure[0].evidence)
-    elif not sure and last not in below:
+    elif not sure and last not in below and last.tokens >= FAR * of_base.at_tokens:
         yield reading(RECALL_DROP_SURE, False, last.evidence)
     else:
-        yield unread(RECALL_DROP_SURE, "failed", "too few canaries to tell a drop from chance")
+        why = (
+            "no length beyond twice the base was answered"
+            if last not in below
+            else "too few canaries to tell a drop from chance"
+        )
+        yield unread(RECALL_DROP_SURE, "failed", why)
     starts, ends = (
         (sum(p.start[0] for p in longer), sum(p.start[1] for p in longer)),
         (sum(p.end[0] for p in longer), sum(p.end[1] for p in longer)),

@@ -117,8 +117,9 @@ def offered(test: Test, facts: Facts, tried: Collection[tuple[str, str]] = ()) -
 def next_test(judgement: Judgement, facts: Facts, tried: Collection[tuple[str, str]] = ()) -> Choice | None:
     """Choose one test for the leaders; None if there is none left, or no leader.
 
-    A lever that costs quality is not proposed while a free one is untried, and one for a cause that is not named not while a named one has any.
-    A habit comes after every change. Then the one that tells the leaders apart, then the one that costs least, then the quickest, then the one for the cause that leads.
+    A lever that costs quality is not proposed while a free one is untried, one for a cause that is not named not while a named one has any, and a
+    habit not while there is a change. Then the one that tells the leaders apart, then the one that costs least, then the quickest, then the one
+    for the cause that leads.
     """
     leaders = judgement.leaders()
     causes = [finding.cause for finding in leaders]

@@ -6,7 +6,7 @@ import pytest
 
 from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent, LogSummary
-from probes.evidence.machine import DeviceReadings, HostReading
+from probes.evidence.machine import BufferTruth, DeviceReadings, HostReading, MemoryBudget
 from probes.evidence.records import Evidence, EvidenceSet, found, not_found
 from probes.evidence.request import CacheReuse, Launch, ProcessEnded, RequestError, TruncationReading
 from probes.evidence.rungs import CanaryScore, DepthHit, LadderPlan, RecallBase, RungResult
@@ -95,6 +95,11 @@ HEALTHY = [
     found(CacheReuse(prefix_tokens=1000, cached_on_repeat=999, cached_on_extension=990, switched_off_works=True), source="measured"),
     found(LadderPlan(rungs=(1024, 2048, 3072, 3900), target=3900, output_tokens=48), source="measured"),
     found(Launch(command=("llama-server",), healthy=True, seconds=2.0), source="process"),
+    found(
+        MemoryBudget(basis="planner", ctx=4096, buffers=(BufferTruth(device="CPU", component="kv", size_bytes=18 * 1024 * 4096), BufferTruth(device="CPU", component="compute", size_bytes=300_000_000))),
+        source="file",
+    ),
+    found(MemoryBudget(basis="log", ctx=4096, buffers=(BufferTruth(device="CPU", component="kv", size_bytes=18 * 1024 * 4096), BufferTruth(device="CPU", component="weights", size_bytes=230_000_000))), source="log"),
 ]
 
 
@@ -197,6 +202,17 @@ def test_a_low_bit_cache_is_disputed_with_the_model_until_more_bits_were_tried(m
     assert "effective-context-quality" not in judgement.named
     better, _, _ = bands(evidence + told("forgetting", cache_more_bits="cures"), "session")
     assert better.findings[0].cause == "kv-quant-quality"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_was_cut_short_says_nothing_of_recall(mode):
+    """Where only a length near the base was answered, nobody has looked whether recall falls; the wrong base is named by its value."""
+    evidence = [
+        *host(), *model(), *server(4096, 4096, 1), configuration(ctx=4096, parallel=1, rope_freq_base=10000.0), *load_log(freq_base=10000.0),
+        recall(26, at=160), rung(185, 16), *refused(4096),
+    ]
+    judgement, _, _ = bands(evidence + told("forgetting"), mode)
+    assert judgement.named == ("rope-scaling-misuse",)
 
 
 def test_a_server_that_died_in_the_middle_is_judged_on_what_is_there():
