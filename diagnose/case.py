@@ -86,6 +86,7 @@ class Case:
         self.dropped: str | None = None
         self._lock: FileLock | None = None
         self._file: Any = None
+        self._sets: dict[int | None, tuple[int, EvidenceSet]] = {}
 
     # -- opening ---------------------------------------------------------------------------------------------------------------------
 
@@ -331,6 +332,9 @@ class Case:
 
     def evidence(self, run: int | None = None) -> EvidenceSet:
         """Give the evidence of one run (with what was said before any run), or of all."""
+        kept = self._sets.get(run)
+        if kept is not None and kept[0] == len(self.entries):
+            return kept[1]
         found: list[Evidence] = []
         for entry in self.of("evidence"):
             if run is None or entry.run in {0, run}:
@@ -340,7 +344,9 @@ class Case:
                     raise BadFileError(
                         f"record {entry.number} of case {self.id} is not evidence as this version knows it ({error.error_count()} faults)"
                     ) from error
-        return EvidenceSet(found)
+        evidence = EvidenceSet(found)
+        self._sets[run] = (len(self.entries), evidence)
+        return evidence
 
     def payloads(self, kind: type[P], run: int | None = None) -> list[P]:
         """Give the payloads of one kind, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from diagnose.case import Case
@@ -81,7 +82,8 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
     step = steps.get(run)
     all_runs = case.evidence()
     last_sent: dict[int, dict[str, Any]] = {entry.run: entry.data for entry in case.of("sent")}
-    messages = [doc.message(window.statement)]
+    decide = would_decide(case, run)
+    messages = [doc.message(window.statement), *decide]
     return doc.CaseDocument(
         tool=doc.Tool(version=version()),
         case=doc.CaseHead(
@@ -94,7 +96,9 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
         criteria=_criteria(case, run),
         rungs=tuple(_rung(record.run, one) for record, one in all_runs.of(RungResult)),
         window=_window(window, evidence, case, run),
-        verdict=verdict_part(verdict, everything=everything),
+        verdict=verdict_part(verdict, everything=everything).model_copy(
+            update={"would_decide": tuple(each.english for each in decide)}
+        ),
         verdicts=tuple(verdict_part(one) for _run, one in sorted(verdicts.items())),
         next_test=next_test_part(step) if step is not None else None,
         changes=tuple(doc.ChangeMade.model_validate(entry.data) for entry in case.of("change")),
@@ -105,13 +109,49 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
             generated_tokens=sum(int(one.get("generated_tokens", 0)) for one in last_sent.values()),
         ),
         unknown=_unknown(evidence, settings),
-        log_lines=_log_lines(evidence),
+        log_lines=_log_lines(evidence, verdict),
         conflicts=_conflicts(verdict),
         memory=_memory(evidence),
         ladder=_ladder(case, run),
         notes=tuple(_notes(case, run, window)),
         messages=tuple(messages),
     )
+
+
+def would_decide(case: Case, run: int) -> list[doc.Message]:
+    """Give what could still decide, as it was said when the run was judged last."""
+    said: list[Any] = []
+    for entry in case.of("note", run):
+        said = entry.data.get("would_decide", said)
+    return [doc.Message.model_validate(each) for each in said]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    """One line of a log or report on which a clue for a leading cause rests: which cause, where it stands, the line."""
+
+    cause: str
+    where: str
+    text: str
+
+
+def shown_lines(case: Case, run: int | None = None, most: int = 6) -> list[ShownLine]:
+    """Give the lines that speak for the leading causes, those of the likeliest first."""
+    run = run or case.run
+    verdicts = [Verdict.model_validate(entry.data) for entry in case.of("verdict", run)]
+    if not verdicts:
+        return []
+    texts = {
+        record.origin: (event.log, event.line, event.text)
+        for record, event in case.evidence(run).of(LogEvent)
+        if event.text
+    }
+    found: list[ShownLine] = []
+    for origin, cause in cited_origins(verdicts[-1]).items():
+        if origin in texts:
+            log, line, text = texts[origin]
+            found.append(ShownLine(cause, f"{log or 'log'}:{line}" if line else log or origin, text))
+    return found[:most]
 
 
 def _last(evidence: EvidenceSet, kind: type[Any], name: str) -> Any:
@@ -420,10 +460,32 @@ def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> dict[str
     return found
 
 
-def _log_lines(evidence: EvidenceSet) -> tuple[doc.LogLine, ...]:
+CITED = 9.8
+"""Worth of a line on which a clue for a leading cause rests, whatever kind of line it is."""
+
+
+def cited_origins(verdict: Verdict, most: int = 6) -> dict[str, str]:
+    """Give where the clues that speak for the leading causes were read: origin → the cause that it speaks for, the likeliest first."""
+    cited: dict[str, str] = {}
+    for cause in verdict.causes[:most]:
+        if cause.band not in {"likely", "possible", "disputed"} and cause.id not in verdict.named:
+            continue
+        for clue in sorted(cause.clues, key=lambda one: -one.weight):
+            if clue.weight <= 0:
+                break
+            for fact in clue.facts:
+                if fact.origin and fact.source in {"log", "report"}:
+                    cited.setdefault(fact.origin, cause.id)
+    return cited
+
+
+def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ...]:
     lines: dict[tuple[str, int, str], doc.LogLine] = {}
+    cited = cited_origins(verdict)
     for record, event in evidence.of(LogEvent):
         worth = FAILURES.get(event.event, TELLING.get(event.event, 0.0))
+        if record.origin in cited:
+            worth = max(worth, CITED)
         if worth <= 0 or not event.text:
             continue
         key = (event.log, event.line, event.text)

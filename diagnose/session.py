@@ -19,7 +19,7 @@ from diagnose.case import Case
 from diagnose.leftovers import noted
 from diagnose.options import RunOptions
 from diagnose.plan import closers, order_for
-from diagnose.steps import with_command
+from diagnose.steps import most_useful, with_command
 from diagnose.ui import Ui
 from diagnose.window import WindowVerdict, judge_window, passes
 from probes.allocation import AllocationProbe
@@ -50,12 +50,13 @@ from probes.gpu.sampler import Sampler
 from probes.ladder.rungs import Ladder, build_ladder, ladder_rungs
 from probes.ladder.text import Counter, read_own
 from probes.ladder_walk import LadderProbe
-from probes.launch import Server, address_of
+from probes.launch import Server, address_of, holder_of
 from probes.logs.reader import collect_log
 from probes.recall import RecallProbe
 from probes.repeat import RepeatProbe
 from probes.speed import SpeedProbe
 from probes.truncation import TruncationProbe
+from reports.document import message
 from rules.catalogue import Mode, judge_evidence
 from rules.engine import Facts, Judgement
 from rules.verdict import NextTest, Verdict, next_step, verdict_of
@@ -181,26 +182,26 @@ def _launched(one: Walk) -> Iterator[str | None]:
     port = settings.settings.get("port")
     wanted = port.value if port is not None and isinstance(port.value, int) else None
     one.ui.say(words("Starting the server: {command}", command=" ".join(settings.command or command)))
-    with server:
+    holder = holder_of(wanted) if wanted is not None else None
+    if holder is not None:
+        # a second copy would fail at the port, or take the memory of the first
+        why = f"port {wanted} is in use by {holder}; is the server running already? Stop it, or give its address without --launch"
+        refused = Launch(command=settings.command or command, healthy=False, seconds=0.0, why=why)
+        one.add(found(refused, source="measured", run=one.run, origin="port"))
+        raise LaunchFailedError(why)
+    shown = tuple(settings.command or command)
+    with noted(shown, server.marker) as started, server:
         server.start()
-        with noted(server.pid, server.created, tuple(settings.command or command)):
-            launch = server.wait_healthy(
-                lambda pid: address_of(pid, _answers, wanted),
-                one.options.load_deadline_s,
-                lambda waited, deadline: one.ui.progress(
-                    "the server loads its model", waited / deadline, f"{waited:.0f} s"
-                ),
-            )
-            one.add(
-                found(
-                    launch.model_copy(update={"command": settings.command or launch.command}),
-                    source="measured",
-                    run=one.run,
-                )
-            )
-            if not launch.healthy:
-                one.ui.say(words("The server did not start: {why}", why=launch.why))
-            yield server.url if launch.healthy else None
+        started(server.pid, server.created)
+        launch = server.wait_healthy(
+            lambda pid: address_of(pid, _answers, wanted),
+            one.options.load_deadline_s,
+            lambda waited, deadline: one.ui.progress("the server loads its model", waited / deadline, f"{waited:.0f} s"),
+        )
+        one.add(found(launch.model_copy(update={"command": shown}), source="measured", run=one.run))
+        if not launch.healthy:
+            one.ui.say(words("The server did not start: {why}", why=launch.why))
+        yield server.url if launch.healthy else None
 
 
 def _answers(url: str) -> bool:
@@ -547,6 +548,8 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
     if step is not None:
         step = with_command(step, one.case.evidence(one.run), one.options.backend)
     one.case.append("next-test", step.model_dump(mode="json") if step is not None else {})
+    said = [message(each).model_dump(mode="json") for each in most_useful(judgement, ahead)]
+    one.case.append("note", {"would_decide": said})
     return verdict, step
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from diagnose.questions import question
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import EvidenceSet
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
+from probes.evidence.words import Words, words
+from rules.engine import Closer, Judgement, openings
 from rules.verdict import NextTest
+
+MOST_USEFUL = 3
 
 
 def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None = None) -> NextTest:
@@ -39,4 +45,32 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         return step
     return step.model_copy(
         update={"command": "\n".join(one.english for one in how), "undo": "\n".join(one.english for one in back)}
+    )
+
+
+def most_useful(judgement: Judgement, closers: Iterable[Closer], most: int = MOST_USEFUL) -> list[Words]:
+    """Say in whole sentences what could still decide, the most weight per minute first."""
+    return [_in_words(opening.closer, opening.causes) for opening in openings(judgement, closers)[:most]]
+
+
+def _in_words(closer: Closer, causes: tuple[str, ...]) -> Words:
+    about = ", ".join(causes[:3])
+    if closer.kind == "ask":
+        return words(
+            "Answer {id}: {question} It could decide about: {causes}.",
+            id=closer.id,
+            question=question(closer.id).words,
+            causes=about,
+        )
+    if closer.id == "log":
+        return words(
+            "Give the server's log, from its start to the failure (--log FILE). It could decide about: {causes}.",
+            causes=about,
+        )
+    if closer.kind == "give":
+        return words("Give this: {id}. It could decide about: {causes}.", id=closer.id, causes=about)
+    return words(
+        "Measure with the running server (ctxdoctor run URL): {id}. It could decide about: {causes}.",
+        id=closer.id,
+        causes=about,
     )

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnose.answers_file import as_evidence, check_answers
-from probes.evidence.records import Evidence, EvidenceSet, found
-from probes.evidence.subject import Configuration, Setting
-from probes.logs.reader import tail_events
+from diagnose.answers_file import check_answers
+from diagnose.triage import assemble
+from probes.evidence.records import Evidence, EvidenceSet
 from rules.catalogue import judge_evidence
 from rules.engine import Judgement
 
@@ -58,17 +57,13 @@ def imagined() -> list[Report]:
 
 
 def given(report: Report) -> list[Evidence]:
-    """Give the evidence of a report's answers, settings and log."""
-    evidence = as_evidence(check_answers(report.data["answers"], name=report.id))
-    settings = report.data.get("settings", {})
-    if settings:
-        typed = {name: Setting(value=value, source="user", raw=f"{name} = {value}") for name, value in settings.items()}
-        evidence.append(found(Configuration(settings=typed), source="user", origin="settings"))
-    evidence.extend(
-        found(event, source="log", origin=f"log, line {event.line}")
-        for event in tail_events(report.data.get("log", ""), report.id)
+    """Give the evidence of a report's answers, settings and log, put together as ``ctxdoctor triage`` does."""
+    return assemble(
+        answers=check_answers(report.data["answers"], name=report.id),
+        settings=report.data.get("settings"),
+        log=report.data.get("log", ""),
+        name=report.id,
     )
-    return evidence
 
 
 def told(report: Report) -> list[Evidence]:
