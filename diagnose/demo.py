@@ -66,7 +66,7 @@ def server_command(model: Path, port: int, flags: Sequence[str]) -> tuple[str, .
         raise InputError(
             "the embedded llama.cpp is not installed; run `uv run --extra demo ctxdoctor demo`, or `pip install 'ctxdoctor[demo]'`"
         ) from error
-    return (
+    command = (
         sys.executable,
         str(SERVER),
         "-m",
@@ -79,6 +79,16 @@ def server_command(model: Path, port: int, flags: Sequence[str]) -> tuple[str, .
         "4",
         *flags,
     )
+    return command if not _crowded() else (*command, "-t", "1")
+
+
+def _crowded() -> bool:
+    """Say whether other work fills this machine: llama.cpp's threads wait for each other, and two on one free core crawl."""
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return False
+    return load > 0.75 * (os.cpu_count() or 1)
 
 
 def _answers(symptom: str, **more: object) -> tuple[Answer, ...]:

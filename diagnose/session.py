@@ -48,6 +48,7 @@ from probes.evidence.words import words
 from probes.fixed_length import FixedLengthProbe
 from probes.gpu.sampler import Sampler
 from probes.ladder.rungs import Ladder, build_ladder, ladder_rungs
+from probes.ladder.search import default_resolution
 from probes.ladder.text import Counter, read_own
 from probes.ladder_walk import LadderProbe
 from probes.launch import Server, address_of, holder_of
@@ -186,8 +187,6 @@ def _launched(one: Walk) -> Iterator[str | None]:
     if holder is not None:
         # a second copy would fail at the port, or take the memory of the first
         why = f"port {wanted} is in use by {holder}; is the server running already? Stop it, or give its address without --launch"
-        refused = Launch(command=settings.command or command, healthy=False, seconds=0.0, why=why)
-        one.add(found(refused, source="measured", run=one.run, origin="port"))
         raise LaunchFailedError(why)
     shown = tuple(settings.command or command)
     with noted(shown, server.marker) as started, server:
@@ -196,7 +195,9 @@ def _launched(one: Walk) -> Iterator[str | None]:
         launch = server.wait_healthy(
             lambda pid: address_of(pid, _answers, wanted),
             one.options.load_deadline_s,
-            lambda waited, deadline: one.ui.progress("the server loads its model", waited / deadline, f"{waited:.0f} s"),
+            lambda waited, deadline: one.ui.progress(
+                "the server loads its model", waited / deadline, f"{waited:.0f} s"
+            ),
         )
         one.add(found(launch.model_copy(update={"command": shown}), source="measured", run=one.run))
         if not launch.healthy:
@@ -385,7 +386,13 @@ def _shape(one: Walk, window: int) -> Shape:
         rungs = tuple(usable) or ladder_rungs(window, output, target)
         why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
         plan = LadderPlan(
-            rungs=rungs, target=target, output_tokens=output, seed=one.options.seed, why=why, tokenizer=counter.name
+            rungs=rungs,
+            target=target,
+            output_tokens=output,
+            seed=one.options.seed,
+            why=why,
+            tokenizer=counter.name,
+            resolution=None if usable else default_resolution(max(rungs)),
         )
         one.add(found(plan, source="measured", run=one.run, origin="plan"))
     filler = None
@@ -455,7 +462,15 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
         base = one.last(RecallBase)
         plan = one.last(LadderPlan)
         assert plan is not None
-        return LadderProbe(plan, shape.texts, _asking(one), one.criteria, partial(passes, one.criteria, base), rungs)
+        return LadderProbe(
+            plan,
+            shape.texts,
+            _asking(one),
+            one.criteria,
+            partial(passes, one.criteria, base),
+            rungs,
+            window=shape.window,
+        )
     if name == "fixed-length":
         wanted = shape.target_input or shape.window
         refused = [

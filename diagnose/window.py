@@ -16,7 +16,7 @@ from probes.ladder.scoring import RecallVerdict, judge_recall, pooled
 
 @dataclass(frozen=True, slots=True)
 class LengthVerdict:
-    """One length, all attempts. None: cannot be told."""
+    """One length, all attempts. None: cannot be told. ``attempts``: those at the end that were cold and ran, in a row."""
 
     tokens: int
     attempts: int
@@ -71,7 +71,7 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
         why.append(recall.why)
     constraints = [one.constraints for one in good if one.constraints is not None and one.constraints.asked]
     recalls = recall.ok if recall is not None else None
-    if recall is not None and recall.standing == "unsure" and len(attempts) >= criteria.repeats:
+    if recall is not None and recall.standing == "unsure" and _in_a_row(attempts) >= criteria.repeats:
         # the criterion was not reached, and asking as often as agreed did not change that
         recalls = False
     if constraints and recalls is not False:
@@ -85,7 +85,18 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
                     needed=f"{criteria.min_constraints:.0%}",
                 )
             )
-    return LengthVerdict(tokens, len(attempts), fits, fast, recalls if fits else None, recall, tuple(why))
+    return LengthVerdict(tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, tuple(why))
+
+
+def _in_a_row(attempts: Sequence[RungResult]) -> int:
+    """Count the cold attempts in a row that ran; a reading on a warm cache neither counts nor breaks the row."""
+    count = 0
+    for one in attempts:
+        if one.result != "passed":
+            count = 0
+        elif one.cold is not False:
+            count += 1
+    return count
 
 
 def _fast_enough(good: Sequence[RungResult], criteria: Criteria, why: list[Words]) -> bool | None:

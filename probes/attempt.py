@@ -212,8 +212,16 @@ class Attempts:
             ),
             host_peak_bytes=(peaks.server_peak.rss_bytes if peaks and peaks.server_peak else None),
             cold=_was_cold(first, asked=cold),
+            cache_asked=not cold,
+            processed_tokens=_processed(self.completions),
             prompt_hash=text.hash,
         )
+
+
+def _processed(completions: Sequence[Completion]) -> int | None:
+    """Add up the prompt tokens that the server evaluated; None where one of the answers does not say."""
+    counts = [one.processed_tokens for one in completions if one.error is None]
+    return sum(count for count in counts if count is not None) if counts and None not in counts else None
 
 
 def _was_cold(first: Completion, *, asked: bool) -> bool | None:

@@ -1,31 +1,34 @@
-"""Walks the ladder: every rung once, upwards; then the length that matters as often as the criteria ask.
+"""Walks the ladder: asks the planner what to measure next, measures it, until the window is found and proved.
 
-What passes is not decided here: ``passes`` is given. A rung that is in the journal already is not measured again. A rung that was refused, died or
-hung ends the way up; what is below it is what can be claimed.
+The planner (:mod:`probes.ladder.search`) is a pure function of what was measured, so a walk that was interrupted goes on where the journal ends. What
+passes is not decided here: ``passes`` is given. Lengths between rungs are cut from the next longer rung's text, so that every text still begins
+with the shorter ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from probes.attempt import Asking, Attempts
 from probes.base import Cost, Probe, ProbeContext
-from probes.evidence.records import Evidence
-from probes.evidence.rungs import Criteria, LadderPlan, RungResult
+from probes.evidence.records import Evidence, found
+from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RungResult
+from probes.ladder.canaries import DEPTHS, Canary
 from probes.ladder.rungs import Ladder, RungText
+from probes.ladder.search import Found, Reading, SearchPlan, Step, forecast, next_step, reading_of
+from probes.ladder.text import Counter, cut_to_tokens
 
 Passes = Callable[[Sequence[RungResult]], bool | None]
 """Given all attempts at one length: True (passes), False (does not), None (cannot be told)."""
 
-HARD_STOPS = frozenset({"refused", "died", "timeout", "failed"})
-
 
 class LadderProbe(Probe):
-    """The rungs of one plan. ``done``: attempts that were measured before an interruption."""
+    """The rungs of one plan. ``done``: attempts that were measured before (the base, or before an interruption)."""
 
     id: ClassVar[str] = "ladder"
-    gives: ClassVar[tuple[str, ...]] = (RungResult.kind,)
+    gives: ClassVar[tuple[str, ...]] = (RungResult.kind, LadderFound.kind)
 
     def __init__(
         self,
@@ -35,79 +38,115 @@ class LadderProbe(Probe):
         criteria: Criteria,
         passes: Passes,
         done: Iterable[RungResult] = (),
+        *,
+        window: int | None = None,
     ) -> None:
         self.plan = plan
         self.texts = texts
         self.asking = asking
         self.criteria = criteria
         self.passes = passes
-        self.results: dict[int, list[RungResult]] = {}
-        self.stopped_because = ""
-        for result in done:
-            self.results.setdefault(result.rung, []).append(result)
-
-    def cost(self, context: ProbeContext) -> Cost:
-        """What is left of the ladder, with the repeats at its top."""
-        left = [rung for rung in self.plan.rungs if rung not in self.results]
-        repeats = max(0, self.criteria.repeats - 1)
-        top = max(self.plan.rungs)
-        tokens = sum(left) + repeats * top
-        asks = 1 if self.asking.several else 9
-        speed = context.prefill_tps or 500.0
-        return Cost(
-            requests=asks * (len(left) + repeats),
-            prompt_tokens=tokens,
-            generated_tokens=(len(left) + repeats) * (self.asking.budget(9) + 8 * (asks - 1)),
-            seconds=tokens / speed + (len(left) + repeats) * asks * 0.5,
+        self.window = window
+        self.results: list[RungResult] = list(done)
+        self.found: Found | None = None
+        self.search = SearchPlan(
+            rungs=plan.rungs,
+            resolution=plan.resolution,
+            repeats=criteria.repeats,
+            predicted=plan.predicted,
         )
 
+    def cost(self, context: ProbeContext) -> Cost:
+        """What the search will cost if the top passes; what was measured already is taken off."""
+        cast = forecast(self.search)
+        tokens = max(0, cast.if_top_passes - sum(one.processed_tokens or 0 for one in self.results))
+        attempts = len(self.plan.rungs) + self.criteria.repeats
+        asks = attempts * (1 if self.asking.several else 9)
+        speed = context.prefill_tps or 500.0
+        return Cost(
+            requests=asks,
+            prompt_tokens=tokens,
+            generated_tokens=attempts * self.asking.budget(9) + 8 * (asks - attempts),
+            seconds=tokens / speed,
+        )
+
+    def readings(self) -> list[Reading]:
+        """Give what was measured as the planner sees it."""
+        readings = []
+        for place, one in enumerate(self.results):
+            same = [other for other in self.results[: place + 1] if other.rung == one.rung]
+            ok = self.passes(same) if one.result == "passed" else False
+            readings.append(reading_of(one, ok, limit=self.window if one.result == "refused" else None))
+        return readings
+
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
-        """Yield rungs as they are measured."""
+        """Yield rungs as they are measured, and at the end what was found."""
         attempts = Attempts(context, self.asking)
-        for rung in self.plan.rungs:
-            if self.results.get(rung):
-                if self.results[rung][0].result in HARD_STOPS and self.results[rung][0].error_kind != "bad-answer":
-                    self.stopped_because = f"{rung} tokens did not pass"
-                    break
-                continue
-            if context.time_left() <= 0:
-                self.stopped_because = "the budget was used up"
+        while True:
+            left = context.time_left()
+            spent = sum(one.total_s or 0.0 for one in self.results)
+            step = next_step(replace(self.search, budget_s=spent + max(0.001, left)), self.readings())
+            if isinstance(step, Found):
+                self.found = step
                 break
-            result = yield from self._attempt(context, attempts, self.texts.at(rung), 1)
-            if result.result in HARD_STOPS:
-                self.stopped_because = f"{rung} tokens: {result.result}"
-                break
-        yield from self._settle(context, attempts)
+            text = self.text_for(step, context.counter)
+            yield from attempts.measure(text, step.attempt, cold=step.cold)
+            assert attempts.result is not None
+            self.results.append(attempts.result)
+        yield found(
+            LadderFound(
+                longest_passed=self.found.length,
+                passes_in_a_row=self.found.passes,
+                asked_in_a_row=self.found.repeats,
+                shortest_failed=self.found.above,
+                stopped=self.found.stop,
+                uncached_tokens=self.found.tokens,
+                why=self.found.why.english,
+            ),
+            source="measured",
+            run=context.run,
+            origin="ladder",
+        )
 
-    def _attempt(
-        self, context: ProbeContext, attempts: Attempts, text: RungText, number: int
-    ) -> Generator[Evidence, None, RungResult]:
-        yield from attempts.measure(text, number)
-        assert attempts.result is not None
-        self.results.setdefault(text.rung, []).append(attempts.result)
-        return attempts.result
+    def text_for(self, step: Step, counter: Counter) -> RungText:
+        """Give the text of a length, planned or between two planned ones; for a second look at a length, with other facts to ask for."""
+        planned = next((text for text in self.texts.rungs if text.rung == step.length), None)
+        text = planned or self._cut(step.length, counter)
+        if step.purpose == "more":
+            others = sorted(text.distractors, key=lambda one: one.depth)
+            if len(others) >= len(DEPTHS):
+                return replace(text, canaries=_nearest(others, len(DEPTHS)), distractors=text.canaries)
+        return text
 
-    def important(self) -> int | None:
-        """Give the length that matters: the highest planned one (the target) if it may pass, else the longest that does."""
-        for rung in sorted(self.results, reverse=True):
-            if self.passes(self.results[rung]) is not False:
-                return rung
-        return None
+    def _cut(self, length: int, counter: Counter) -> RungText:
+        longer = next(text for text in self.texts.rungs if text.rung > length)
+        reserve = longer.rung - longer.tokens
+        size, tokens = cut_to_tokens(longer.text, length - reserve, counter)
+        inside = [
+            one for one in (*longer.canaries, *longer.distractors) if one.at >= 0 and one.at + len(one.line) < size
+        ]
+        inside = [one.moved(round(one.at / size, 4), one.at) for one in inside]
+        chosen = _nearest(inside, len(DEPTHS))
+        rest = tuple(one for one in inside if one not in chosen)
+        return replace(
+            longer,
+            rung=length,
+            text=longer.text[:size],
+            tokens=tokens,
+            canaries=chosen,
+            distractors=rest,
+            non_literal=(),
+        )
 
-    def _settle(self, context: ProbeContext, attempts: Attempts) -> Iterator[Evidence]:
-        """Repeat at the length that matters; where a repeat fails, the next shorter one is the one that matters."""
-        while (rung := self.important()) is not None:
-            while len(self.results[rung]) < self.criteria.repeats:
-                if context.time_left() <= 0:
-                    self.stopped_because = self.stopped_because or "the budget was used up"
-                    return
-                number = len(self.results[rung]) + 1
-                result = yield from self._attempt(context, attempts, self.texts.at(rung), number)
-                if result.result == "died":
-                    self.stopped_because = f"the server died at {rung} tokens, attempt {result.attempt}"
-                    return
-                if self.passes(self.results[rung]) is False:
-                    break
-            else:
-                if self.passes(self.results[rung]) is not False:
-                    return
+
+def _nearest(facts: Sequence[Canary], count: int) -> tuple[Canary, ...]:
+    """Choose, for each wanted depth, the fact that stands nearest to it and is not chosen yet."""
+    left = list(facts)
+    chosen: list[Canary] = []
+    for depth in DEPTHS[:count]:
+        if not left:
+            break
+        best = min(left, key=lambda one: abs(one.depth - depth))
+        left.remove(best)
+        chosen.append(best)
+    return tuple(sorted(chosen, key=lambda one: one.depth))

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from probes.attempt import as_request_error
 from probes.backends.base import Ask
+from probes.backends.overflow import overflow_rule
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import Evidence, found, not_found
@@ -63,14 +64,14 @@ class TruncationProbe(Probe):
             yield found(as_request_error(failure), source="measured", run=context.run, origin="truncation")
             yield not_found(TruncationReading, "failed", str(failure), run=context.run, origin="truncation")
             return
-        self.reading = read(completion, text.tokens, self.window)
+        self.reading = read(completion, text.tokens, self.window, context.backend.name)
         if completion.error is not None:
             yield found(completion.error, source="measured", run=context.run, origin="truncation")
         yield found(self.reading, source="measured", run=context.run, origin="truncation")
         context.progress.report("a prompt above the window", 1.0, self.reading.verdict)
 
 
-def read(completion: Completion, sent: int, window: int) -> TruncationReading:
+def read(completion: Completion, sent: int, window: int, backend: str = "") -> TruncationReading:
     """Say what an answer to an overlong prompt means."""
     error = completion.error
     if error is not None:
@@ -89,9 +90,5 @@ def read(completion: Completion, sent: int, window: int) -> TruncationReading:
         )
     if processed >= 0.95 * sent:
         return TruncationReading(verdict="none", sent=sent, processed=processed, window=window)
-    rule = "to-the-window"
-    if abs(processed - (window / 2 + 2)) <= max(4, window * 0.01):
-        rule = "half-window"
-    elif processed < 0.9 * window:
-        rule = "shorter-than-the-window"
+    rule = overflow_rule(sent, processed, window, backend=backend, output_tokens=1)
     return TruncationReading(verdict="truncated", sent=sent, processed=processed, window=window, rule=rule)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2 as httpx
 
+from probes.backends.deadline import hold_to_deadline, until
 from probes.evidence.errors import (
     BadAnswerError,
     InputError,
@@ -163,6 +164,7 @@ class Http:
             headers["Authorization"] = f"Bearer {api_key}"
         # A proxy from the environment is for the outside, never for this machine's own server.
         self._client = httpx.Client(headers=headers, follow_redirects=False, trust_env=not is_loopback(self.base_url))
+        hold_to_deadline(self._client)
 
     def __enter__(self) -> Self:
         return self
@@ -307,7 +309,8 @@ class _Exchange:
         self.headers: Mapping[str, str] = {}
 
     def __enter__(self) -> Self:
-        response = self._typed(lambda: self.http._client.send(self._request, stream=True))
+        with until(self.ends):
+            response = self._typed(lambda: self.http._client.send(self._request, stream=True))
         self._response = response
         self.status = response.status_code
         self.headers = {k.lower(): v for k, v in response.headers.items()}
@@ -322,7 +325,8 @@ class _Exchange:
         assert self._response is not None
         pieces = self._response.iter_raw()
         while True:
-            piece = self._typed(lambda: next(pieces, None))
+            with until(self.ends):
+                piece = self._typed(lambda: next(pieces, None))
             if piece is None:
                 return
             if time.monotonic() > self.ends:

@@ -421,7 +421,10 @@ class _Reading:
         if cached is None:
             details = self.usage.get("prompt_tokens_details")
             cached = count(details.get("cached_tokens")) if isinstance(details, dict) else None
-        if processed is None and prompt is not None and cached is not None and cached <= prompt:
+        if cached is not None and prompt is not None and cached > prompt:
+            # more from the cache than there is prompt: one of both is wrong, so neither decides about the cache
+            cached = None
+        if processed is None and prompt is not None and cached is not None:
             processed = prompt - cached
         generated = count(timings.get("predicted_n"))
         if generated is None:

@@ -118,3 +118,18 @@ class LadderPlan(Payload):
     seed: int = 0
     why: Text = ""
     tokenizer: Text = Field(default="", description="who counted: server, transformers, calibration")
+    resolution: int | None = Field(default=None, description="how finely the boundary is searched; None: the rungs alone")
+    predicted: int | None = Field(default=None, description="longest length that the memory model expects to fit")
+
+
+class LadderFound(Payload):
+    """How the walk up the ladder ended."""
+
+    kind: ClassVar[str] = "ladder_found"
+    longest_passed: int | None = Field(default=None, ge=0)
+    passes_in_a_row: int = Field(ge=0)
+    asked_in_a_row: int = Field(ge=1)
+    shortest_failed: int | None = Field(default=None, ge=0)
+    stopped: str
+    uncached_tokens: int = Field(ge=0)
+    why: Text = ""
