@@ -39,7 +39,7 @@ def port_of(url: str) -> int:
 def process_behind(url: str) -> ServerProcess:
     """Find who listens at a loopback address. NotOfferedError, with the reason, where that cannot be told."""
     port = port_of(url)
-    pid = _listener(port)
+    pid = listener(port)
     if pid is None:
         raise NotOfferedError(
             f"no process that this user may look at listens on port {port}; it may run as another user or in a container"
@@ -71,7 +71,8 @@ def read_process(pid: int) -> ServerProcess:
     return ServerProcess(pid, created, argv, environment, cwd, children)
 
 
-def _listener(port: int) -> int | None:
+def listener(port: int) -> int | None:
+    """Give the process that listens on a TCP port; None where nobody does or it cannot be told."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
             if (
