@@ -6,9 +6,11 @@ A rung has its nine canaries at 10 % … 90 % of its *own* length; those of othe
 from __future__ import annotations
 
 import hashlib
+import itertools
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from probes.evidence.errors import InputError
@@ -19,6 +21,12 @@ WANTED_RUNGS: tuple[int, ...] = (8192, 32768, 65536, 73728, 98304, 129024)
 """8K, 32K, 64K, 72K, 96K and 126K tokens."""
 SMALLEST_RUNG = 256
 """Below this a text is mostly canaries."""
+BASE_RUNG = 768
+"""A scaled ladder does not start below this where it can: a base of 27 facts and the text between them need room."""
+ROOM_FOR_FACT = 16
+"""Tokens of a text for each fact in it, at the least."""
+TAIL_ROOM = 40
+"""No fact is planted so close to a text's end that it may be cut off."""
 SAMPLE = 6000
 """Length of the first look at a text's density."""
 DRIFT = 0.01
@@ -54,7 +62,8 @@ def ladder_rungs(
     rungs = [r for r in sorted(set(wanted)) if r <= top]
     if len(rungs) < min(4, len(set(wanted))):
         highest = max(wanted)
-        rungs = [max(SMALLEST_RUNG, r * top // highest) for r in sorted(set(wanted))]
+        lowest = max(SMALLEST_RUNG, min(BASE_RUNG, top // 3))
+        rungs = [max(lowest, r * top // highest) for r in sorted(set(wanted))]
     elif target is not None and rungs[-1] < top:
         rungs = [*(r for r in rungs if r < top * (1 - NEAR)), top]
     return tuple(sorted(set(rungs)))
@@ -181,56 +190,72 @@ def build_ladder(
     before = counter.calls
     if distractors is None:
         distractors = DISTRACTORS if len(bodies) == 1 and bodies[0] >= DISTRACTORS_FROM else 0
-    spots = _spots(bodies, depths, base_depths, non_literal, distractors)
-    literal = sum(s.literal for s in spots)
-    facts = draw(seed, (literal + 1) // 2 if near_duplicates else literal)
-    hidden = iter(draw_non_literal(seed, non_literal) * len(bodies))
-    planted: list[Canary | NonLiteral] = [next(facts) if s.literal else next(hidden) for s in spots]
+    wanted = _spots(bodies, depths, base_depths, non_literal, distractors)
+    literal = sum(s.literal for s in wanted)
+    words_used = (literal + 1) // 2 if near_duplicates else literal
     # A first look at a short piece tells how dense this text is for this tokenizer; then the whole is written a little too long.
-    sample, _ = _write(stream(), (), (), min(bodies[-1], SAMPLE), "")
+    sample, _ = _write(stream(), [], min(bodies[-1], SAMPLE), "")
     sample_tokens, _ids = counter.ids(sample)
     known = 0
     scale = sample_tokens / max(weigh(sample), 1.0)
-    for _turn in range(MOST_TURNS):
+    squeeze = dict.fromkeys(bodies, 1.0)
+    out: list[RungText] = []
+    for turn in range(MOST_TURNS):
         if not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
             raise InputError(
                 f"the tokenizer counts {known or sample_tokens} tokens where many more or fewer stand: give another one with --tokenizer"
             )
         margin = bodies[-1] * 1.03 + 40
-        text, places = _write(stream(), spots, planted, margin, start, scale)
+        facts, hidden = draw(seed, words_used), itertools.cycle(draw_non_literal(seed, non_literal) or ())
+        placed = sorted(
+            (replace(s, tokens=s.tokens * squeeze.get(s.rung, 1.0)) for s in wanted), key=operator.attrgetter("tokens")
+        )
+        spots = [(s, next(facts) if s.literal else next(hidden)) for s in placed]
+        text, places = _write(stream(), spots, margin, start, scale)
         known, ids = counter.ids(text)
         drift = known / margin
+        last = turn == MOST_TURNS - 1
         # Facts stand where the text was thought to be; a ladder whose places slipped is written again, a single rung only if it is too short.
-        if known >= bodies[-1] and (abs(drift - 1) <= DRIFT or len(bodies) == 1):
+        if known < bodies[-1] or (abs(drift - 1) > DRIFT and len(bodies) > 1 and not last):
+            scale *= drift
+            continue
+        out, cut_off = [], False
+        for rung, body in zip(lengths, bodies, strict=True):
+            cut, tokens = cut_to_tokens(text, body, counter, known=known, ids=ids)
+            out.append(_rung_text(rung, body, text[:cut], tokens, spots, places))
+            if len(out[-1].canaries) + len(out[-1].non_literal) < sum(s.rung == body for s in wanted):
+                # Facts are denser than filler: in a short rung with many of them the last ones would be cut off. They move closer together.
+                squeeze[body] *= min(0.98, weigh(text[:cut]) * scale / body)
+                cut_off = True
+        if not cut_off:
             break
-        scale *= drift
-    if known < bodies[-1]:
+    if not out:
         raise InputError("the tokenizer counts the same text differently each time: give another one with --tokenizer")
-    out = []
-    for rung, body in zip(lengths, bodies, strict=True):
-        cut, tokens = cut_to_tokens(text, body, counter, known=known, ids=ids)
-        out.append(_rung_text(rung, body, text[:cut], tokens, spots, planted, places))
     return Ladder(tuple(out), seed, counter.name, counter.calls - before)
 
 
 def _spots(
     bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int, distractors: int
 ) -> list[_Spot]:
-    """Plan where facts stand, from the front of the text to its end."""
+    """Plan where facts stand."""
     spots: list[_Spot] = []
     for number, body in enumerate(bodies):
-        spots += [_Spot(body * d, body, d) for d in (base if base is not None and number == 0 else depths)]
+        own = base if base is not None and number == 0 else depths
+        most = max(1, body // ROOM_FOR_FACT)
+        if len(own) > most:
+            own = [own[n * len(own) // most] for n in range(most)]
+        end = body - TAIL_ROOM
+        spots += [_Spot(min(body * d, end), body, d) for d in own]
         hidden = [(n + 0.5) / non_literal for n in range(non_literal)]
-        spots += [_Spot(body * d, body, d, literal=False) for d in hidden]
+        spots += [_Spot(min(body * d, end), body, d, literal=False) for d in hidden]
     # Facts that no rung asks for; where there are several rungs, each has those of the others.
     spots += [_Spot(bodies[-1] * (n + 0.5) / distractors, 0, (n + 0.5) / distractors) for n in range(distractors)]
-    return sorted(spots, key=lambda s: s.tokens)
+    return spots
 
 
 def _write(
     stream: Iterator[Unit],
-    spots: Sequence[_Spot],
-    planted: Sequence[Canary | NonLiteral],
+    spots: Sequence[tuple[_Spot, Canary | NonLiteral]],
     want: float,
     start: str,
     scale: float = 1.0,
@@ -242,9 +267,9 @@ def _write(
     places: list[_Place] = []
     while tokens < want:
         end = parts[-1][-2:] if parts else "\n\n"
-        while len(places) < len(spots) and _due(spots[len(places)], tokens, at_end=end == "\n\n"):
+        while len(places) < len(spots) and _due(spots[len(places)][0], tokens, at_end=end == "\n\n"):
             lead = "" if end == "\n\n" else "\n" if end.endswith("\n") else "\n\n"
-            line = f"{lead}{planted[len(places)].line}\n\n"
+            line = f"{lead}{spots[len(places)][1].line}\n\n"
             places.append(_Place(size + len(lead), tokens / scale))
             parts.append(line)
             size += len(line)
@@ -262,8 +287,7 @@ def _rung_text(
     body: int,
     text: str,
     tokens: int,
-    spots: Sequence[_Spot],
-    planted: Sequence[Canary | NonLiteral],
+    spots: Sequence[tuple[_Spot, Canary | NonLiteral]],
     places: Sequence[_Place],
 ) -> RungText:
     """Sort the facts that stand whole in a rung's text into its own and those of others."""
@@ -271,7 +295,7 @@ def _rung_text(
     others: list[Canary] = []
     hidden: list[NonLiteral] = []
     weight = weigh(text)
-    for spot, fact, place in zip(spots, planted, places, strict=False):
+    for (spot, fact), place in zip(spots, places, strict=False):
         if place.at + len(fact.line) >= len(text):
             continue
         placed = fact.moved(round(min(1.0, place.weight / weight), 4), place.at)

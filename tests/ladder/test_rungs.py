@@ -122,6 +122,18 @@ class TestNestedText:
         ladder, _ = build([2048, 4096], base_depths=[(n + 1) / 28 for n in range(27)])
         assert [len(r.canaries) for r in ladder.rungs] == [27, 9]
 
+    @pytest.mark.parametrize("window", [1200, 2048, 4096, 8192, 32_768])
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def test_no_fact_of_a_rung_is_cut_off(self, window, seed):
+        """Also in a small window, where facts stand close: 27 in the base from 2K on, nine in each other rung."""
+        depths = [(n + 0.5) / 27 for n in range(27)]
+        ladder, _ = build(ladder_rungs(window, 128), seed=seed, base_depths=depths)
+        counts = [len(r.canaries) for r in ladder.rungs]
+        if window >= 2048:
+            assert counts == [27] + [9] * (len(counts) - 1)
+        else:  # hardly more than facts: most of them stand
+            assert min(counts) >= 7
+
     def test_non_literal_facts_stand_in_every_rung(self):
         """Each rung has its own, apart from the literal ones."""
         ladder, _ = build([2048, 4096], non_literal=4)

@@ -62,7 +62,7 @@ class TestOwn:
         """With a real byte-pair tokenizer, for a few calls."""
         ladder = build_ladder([1024, 4096], open_tokenizer(str(folder)).counter(), seed=2)
         assert [r.tokens for r in ladder.rungs] == [960, 4032]
-        assert ladder.calls <= 8
+        assert ladder.calls <= 16
 
     def test_a_single_file_will_do(self, folder):
         """A tokenizer.json has no template; that is said where one is needed."""
