@@ -13,7 +13,20 @@ from .rule import FAILURES, LOADING
 _MAX_GROUPS = 400
 _PER_GROUP = 96
 _KEY = ("event", "dialect", "component", "reason", "api", "which", "phase", "key", "code", "name", "device")
-_VARYING = {"line", "last_line", "count_seen", "text", "time", "slot", "task", "log", "seconds", "tps_low", "tps_high", "tokens_high"}
+_VARYING = {
+    "line",
+    "last_line",
+    "count_seen",
+    "text",
+    "time",
+    "slot",
+    "task",
+    "log",
+    "seconds",
+    "tps_low",
+    "tps_high",
+    "tokens_high",
+}
 
 
 @dataclass(slots=True)
@@ -113,7 +126,14 @@ class Folder:
                 group = self._groups[key] = _Group(event.event in FAILURES)
         self._order += 1
         kept = _Kept(
-            event, event.count_seen, event.last_line, event.tps, event.tps, event.tokens, self._signature(event), self._order
+            event,
+            event.count_seen,
+            event.last_line,
+            event.tps,
+            event.tps,
+            event.tokens,
+            self._signature(event),
+            self._order,
         )
         if group.kept and group.kept[-1].signature == kept.signature:
             group.kept[-1].take(kept)

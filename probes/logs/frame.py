@@ -44,7 +44,16 @@ _LEVELS: dict[str, Level] = {
     "D": "debug", "I": "info", "W": "warning", "E": "error", "debug": "debug", "info": "info", "warn": "warning", "warning": "warning",
     "error": "error", "fatal": "error",
 }  # fmt: skip
-_PRIORITIES: dict[str, Level] = {"0": "error", "1": "error", "2": "error", "3": "error", "4": "warning", "5": "info", "6": "info", "7": "debug"}
+_PRIORITIES: dict[str, Level] = {
+    "0": "error",
+    "1": "error",
+    "2": "error",
+    "3": "error",
+    "4": "warning",
+    "5": "info",
+    "6": "info",
+    "7": "debug",
+}
 
 
 @dataclass(slots=True)
@@ -130,9 +139,14 @@ def _message(entry: dict[str, Any]) -> tuple[str | None, str | None, Level | Non
         return _text(message), _text(time), _PRIORITIES.get(str(entry.get("PRIORITY")))
     if isinstance(entry.get("log"), str) and ("stream" in entry or "time" in entry):  # docker json-file
         return entry["log"], _text(entry.get("time")), None
-    for key in ("msg", "message"):  # llama.cpp --log-jsonl, older llama.cpp --log-format json, and other structured logs
+    for key in (
+        "msg",
+        "message",
+    ):  # llama.cpp --log-jsonl, older llama.cpp --log-format json, and other structured logs
         if isinstance(entry.get(key), str):
-            rest = " ".join(f"{k}={v}" for k, v in list(entry.items())[:40] if k not in {key, "type", "time"} and _simple(v))
+            rest = " ".join(
+                f"{k}={v}" for k, v in list(entry.items())[:40] if k not in {key, "type", "time"} and _simple(v)
+            )
             jsonl = entry.get("type") == "log"
             level = entry.get("level")
             text = entry[key] if jsonl or not rest else f"{entry[key]} {rest}"

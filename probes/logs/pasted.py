@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a pattern is read best on one line
 """A bug report or forum text, pasted: log blocks become events, commands and variables settings, prose answers.
 
 Everything that is taken from it has the report as its source, except the lines of a log block, which a program wrote. Line numbers are those
@@ -6,6 +7,7 @@ of the pasted text.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -29,18 +31,26 @@ from .source import open_source
 
 Kind = Literal["case", "answers", "log", "report"]
 
+MOST_COMMANDS = 20
+LONGEST_COMMAND = 6000
 MAX_REPORT = 4 << 20
 """A pasted report is text of people: what is longer is a log."""
 
 _FENCE = re.compile(r"^\s{0,8}(?:>\s*)*(`{3,}|~{3,})\s*([\w+-]*)")
 _TAG = re.compile(r"</?(?:details|summary|pre|code|br|p|b|i|div|span|sub|sup|kbd|img|a)\b[^>]{0,300}>", re.IGNORECASE)
 _PROGRAMS = r"(?:llama-(?:server|cli|bench|perplexity|swap)|ollama|vllm|sglang|koboldcpp\w*|lms|mlx_lm(?:\.\w+)?|python3?|docker|podman|llama_cpp|tabbyapi|server)"
+_PROGRAM = re.compile(rf"{_PROGRAMS}(?:\.exe|\.py)?[\"']?\s")
 _COMMAND = re.compile(
-    rf"(?:^|[\s\"'`(:$>])((?:[A-Z][A-Z0-9_]*=\S+\s+)*(?:sudo\s+|nohup\s+|env\s+)*(?:[\w.~/\\:$-]*[/\\])?{_PROGRAMS}(?:\.exe|\.py)?[\"']?\s+(?:(?:serve|run|server|load|start|-m|--?[a-zA-Z])\S*)[^\n]*)"
+    rf"(?:^|[\s\"'`(:$>])((?:[A-Z][A-Z0-9_]{{0,60}}=\S{{1,200}}\s{{1,4}}){{0,12}}(?:(?:sudo|nohup|env)\s{{1,4}}){{0,3}}(?:[\w.~/\\:$-]{{0,200}}[/\\])?{_PROGRAMS}(?:\.exe|\.py)?[\"']?\s{{1,4}}(?:(?:serve|run|server|load|start|-m|--?[a-zA-Z])\S*)[^\n]*)"
 )
-_VARIABLE = re.compile(r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_[A-Z0-9_]+)[\"'`]?\s*[=:]\s*[\"'`]?([^\s\"'`,;)]+)")
+_VARIABLE = re.compile(
+    r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_[A-Z0-9_]{1,60})[\"'`]?\s{0,4}[=:]\s{0,4}[\"'`]?([^\s\"'`,;)]{1,400})"
+)
 _SETTINGS: tuple[tuple[str, str], ...] = (
-    ("ctx", r"num_ctx|n_ctx|ctx[-_ ]size|contextsize|context[-_ ](?:size|length|window)|max[-_]model[-_]len|max_seq_len|context_length|n-ctx|ctx"),
+    (
+        "ctx",
+        r"num_ctx|n_ctx|ctx[-_ ]size|contextsize|context[-_ ](?:size|length|window)|max[-_]model[-_]len|max_seq_len|context_length|n-ctx|ctx",
+    ),
     ("parallel", r"num_parallel|n_parallel|parallel|max[-_]num[-_]seqs"),
     ("batch", r"n_batch|batch[-_]size|blasbatchsize|batch|max[-_]num[-_]batched[-_]tokens"),
     ("ubatch", r"n_ubatch|ubatch[-_]size|ubatch|chunked[-_]prefill[-_]size|prefill[-_]step[-_]size"),
@@ -52,11 +62,13 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("model_path", r"model(?:[-_ ]name|[-_ ]path)?"),
 )
 _SETTING = {
-    name: re.compile(rf"(?<![\w-])-{{0,2}}(?:{pattern})[\"'`]?\s*(?:=|:|\s\|\s)\s*[\"'`]?([^\n\"'`|]{{1,80}})", re.IGNORECASE)
+    name: re.compile(
+        rf"(?<![\w-])-{{0,2}}(?:{pattern})[\"'`]?\s*(?:=|:|\s\|\s)\s*[\"'`]?([^\n\"'`|]{{1,80}})", re.IGNORECASE
+    )
     for name, pattern in _SETTINGS
 }
 _LOG_SHAPE = re.compile(
-    r"^\s*(?:\[[\d:. T-]{5,}\]|\S{0,40}\s\|\s|(?:slot|srv|que|main|common|ggml\w*|llama\w*|llm_load\w*|load_tensors|print_info|sched_reserve|graph_reserve|clip\w*|set\w*|CUDA error|ROCm error|RuntimeError|torch\.|Traceback|panic:|INFO|WARN(?:ING)?|ERROR|DEBUG|\(\w+ pid=\d+\)|warning:|error:)\b[^.!?]{0,200}[:=|]|\s*(?:Device \d+:|current device:|CtxLimit:)|time=\S+ level=|[A-Za-z_]\w{3,40}: \S)"
+    r"^\s*(?:\[[\d:. T-]{5,}\]|\S{0,40}\s\|\s|(?:slot|srv|que|main|common|ggml\w*|llama\w*|llm_load\w*|load_tensors|print_info|sched_reserve|graph_reserve|clip\w*|set\w*|CUDA error|ROCm error|RuntimeError|torch\.|Traceback|panic:|INFO|WARN(?:ING)?|ERROR|DEBUG|warning|error)\b[^.!?]{0,200}[:=|]|\s*(?:Device \d+:|current device:|CtxLimit:)|time=\S+ level=|\(\w+ pid=\d+\)|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d |[A-Za-z_]\w{3,40}: \S)"
 )
 _MAKERS = {
     "llama.cpp": r"\bllama(?:\.cpp|-server|-cli|\.?cpp)\b", "ik_llama.cpp": r"\bik[-_]llama(?:\.cpp)?\b", "beellama.cpp": r"\bbeellama(?:\.cpp)?\b",
@@ -127,18 +139,28 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
     for event in _log_events(log_lines, name):
         folder.add(event)
     evidence.extend(
-        found(event, source="log", origin=f"{name}, line {event.line}") for event in folder.events() if event.event != "http"
+        found(event, source="log", origin=f"{name}, line {event.line}")
+        for event in folder.events()
+        if event.event != "http"
     )
     seen_lines = {number for number, _row in log_lines}
     evidence.extend(
-        found(event, source="report", origin=f"{name}, line {event.line}") for event in _prose_events(text, seen_lines, name)
+        found(event, source="report", origin=f"{name}, line {event.line}")
+        for event in _prose_events(text, seen_lines, name)
     )
     evidence.extend(_settings(text, "\n".join(code), running, name))
-    backend = _backend(text, [row for _number, row in log_lines])
+    backend = _backend(text)
     if backend is not None:
         evidence.append(found(backend, source="report", origin=name))
+        choice = backend.name
+        if choice == "mlx_lm" and re.search(r"\b(?:omlx|vmlx|mlx-serve|mlx-engine)\b", text, re.IGNORECASE):
+            choice = "mlx-other"
+        evidence.append(found(Answer(question="backend", value=choice), source="report", origin=name))
     answers = read_prose(_without_code(running))
-    evidence.extend(found(Answer(question=question, value=value), source="report", origin=name) for question, value in answers.items())
+    evidence.extend(
+        found(Answer(question=question, value=value), source="report", origin=name)
+        for question, value in answers.items()
+    )
     return evidence
 
 
@@ -158,7 +180,9 @@ def is_log_line(line: str) -> bool:
     time, level = time_and_level(stripped)
     if time is not None and (level is not None or len(stripped) > len(time) + 8):
         return True
-    return bool(_LOG_SHAPE.match(stripped)) and not stripped.startswith(("Note:", "Edit:", "Update:", "Version:", "Model:", "System:"))
+    return bool(_LOG_SHAPE.match(stripped)) and not stripped.startswith(
+        ("Note:", "Edit:", "Update:", "Version:", "Model:", "System:")
+    )
 
 
 def _log_events(rows: list[tuple[int, str]], name: str) -> list[LogEvent]:
@@ -166,14 +190,17 @@ def _log_events(rows: list[tuple[int, str]], name: str) -> list[LogEvent]:
     if not rows:
         return []
     text = "\n".join(row for _number, row in rows)
-    numbers = [number for number, _row in rows]
+    numbers = [number for number, row in rows for _part in range(row.count("\n") + 1)]
 
     def place(line: int) -> int:
         return numbers[line - 1] if 0 < line <= len(numbers) else line
 
+    events, _summary = collect_log(io.BytesIO(text.encode("utf-8", "replace")), name, max_events=2000)
     return [
-        event.model_copy(update={"line": place(event.line), "last_line": place(event.last_line) if event.last_line else None})
-        for event in tail_events(text, name)
+        event.model_copy(
+            update={"line": place(event.line), "last_line": place(event.last_line) if event.last_line else None}
+        )
+        for event in events
     ]
 
 
@@ -198,14 +225,33 @@ def _prose_events(text: str, seen: set[int], name: str) -> list[LogEvent]:
 
 
 def _commands(text: str) -> list[str]:
-    joined = re.sub(r"[ \t]*[\\^`][ \t]*\n[ \t]*", " ", text)
     found_commands: list[str] = []
-    for match in _COMMAND.finditer(joined):
+    for match in (match for line in _joined(text) for match in _COMMAND.finditer(line)):
         command = match[1].strip().rstrip("`'\")")
         words = split_command(command)
-        if len(words) > 1 and detect_backend(words) is not None:
-            found_commands.append(command[:20_000])
-    return found_commands[:20]
+        if len(words) > 1 and detect_backend(words) is not None and command not in found_commands:
+            found_commands.append(command)
+            if len(found_commands) == MOST_COMMANDS:
+                break
+    return found_commands
+
+
+def _joined(text: str) -> list[str]:
+    """Give the lines that may hold a command, continued ones joined and cut."""
+    lines: list[str] = []
+    held = ""
+    for line in text.split("\n"):
+        part = line.rstrip()
+        if part.endswith(("\\", "^", " `")) and len(held) < LONGEST_COMMAND:
+            held += part[:-1].rstrip()[:LONGEST_COMMAND] + " "
+            continue
+        whole = (held + part)[:LONGEST_COMMAND]
+        held = ""
+        if _PROGRAM.search(whole):
+            lines.append(whole)
+    if held and _PROGRAM.search(held):
+        lines.append(held[:LONGEST_COMMAND])
+    return lines[:400]
 
 
 def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
@@ -216,13 +262,22 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
             evidence.append(found(configuration, source="report", origin=f"{name}, command"))
     variables = {match[1]: match[2][:400] for match in list(_VARIABLE.finditer(text))[:200]}
     if variables:
-        backend = "ollama" if any(key.startswith("OLLAMA_") for key in variables) else None
+        backend = next(
+            (
+                name
+                for start, name in (("OLLAMA_", "ollama"), ("LLAMA_ARG_", "llama.cpp"))
+                if any(key.startswith(start) for key in variables)
+            ),
+            None,
+        )
         configuration = parse_command([], variables, backend, source="report")
         if configuration.settings:
             evidence.append(found(configuration, source="report", origin=f"{name}, environment"))
     if re.search(r"^\s*PARAMETER\s+\w+\s+\S", text, re.MULTILINE):
         modelfile = "\n".join(line for line in text.split("\n") if re.match(r"\s*(?:PARAMETER|FROM)\s", line))
-        evidence.append(found(parse_modelfile(modelfile, source="report"), source="report", origin=f"{name}, Modelfile"))
+        evidence.append(
+            found(parse_modelfile(modelfile, source="report"), source="report", origin=f"{name}, Modelfile")
+        )
     settings = _named_settings(f"{prose}\n{code}")
     if settings:
         evidence.append(found(Configuration(settings=settings), source="report", origin=f"{name}, settings"))
@@ -245,7 +300,11 @@ def _named_settings(text: str) -> dict[str, Setting]:
                 continue
             value, raw = match[1].strip().rstrip(",.;}"), match[0]
             if key == "kv_type":
-                types = re.findall(r"\b(?:f16|bf16|f32|fp16|q[4568]_[01K]|iq4_nl|q8|q4|q6|fp8\w*|int8|turbo\d\w*|kvarn\d)\b", value, re.IGNORECASE)
+                types = re.findall(
+                    r"\b(?:f16|bf16|f32|fp16|q[4568]_[01K]|iq4_nl|q8|q4|q6|fp8\w*|int8|turbo\d\w*|kvarn\d)\b",
+                    value,
+                    re.IGNORECASE,
+                )
                 if types:
                     put("kv_type_k", types[0].lower(), raw)
                     put("kv_type_v", types[-1].lower(), raw)
@@ -270,15 +329,23 @@ def _named_settings(text: str) -> dict[str, Setting]:
     return settings
 
 
-def _backend(text: str, log: list[str]) -> BackendIdentity | None:
-    """Say which server the report is about: its command, the name that it uses most, or its log."""
+def _backend(text: str) -> BackendIdentity | None:
+    """Say which server the report is about: its command, or the name that it uses most."""
     for command in _commands(text):
         backend = detect_backend(split_command(command))
         if backend is not None:
             return BackendIdentity(name=backend, version=_version(text), recognised_by="a command in the report")
     counts = {name: len(re.findall(pattern, text, re.IGNORECASE)) for name, pattern in _MAKERS.items()}
     # A wrapper or fork names what is inside it too: the outer name wins.
-    for outer in ("ik_llama.cpp", "beellama.cpp", "llama-cpp-python", "koboldcpp", "text-generation-webui", "ollama", "lm-studio"):
+    for outer in (
+        "ik_llama.cpp",
+        "beellama.cpp",
+        "llama-cpp-python",
+        "koboldcpp",
+        "text-generation-webui",
+        "ollama",
+        "lm-studio",
+    ):
         if counts.get(outer):
             counts["llama.cpp"] = 0
     if counts["llama-cpp-python"]:
@@ -286,12 +353,15 @@ def _backend(text: str, log: list[str]) -> BackendIdentity | None:
     best = max(counts, key=lambda name: counts[name])
     if counts[best]:
         return BackendIdentity(name=best, version=_version(text), recognised_by="its name in the report")
-    del log
     return None
 
 
 def _version(text: str) -> str | None:
-    match = re.search(r"\b(?:version|build|release|ver\.?)\s*[:=]?\s*`?(v?\d+\.\d+(?:\.\d+)*(?:[-\w.]{0,20})?|b\d{3,6})\b|\b(b\d{4,6})\b", text[:200_000], re.IGNORECASE)
+    match = re.search(
+        r"\b(?:version|build|release|ver\.?|ollama|vllm|sglang|koboldcpp|lm ?studio|mlx[-_]lm)\s*[:=(]?\s*`?(v?\d+\.\d+(?:\.\d+)*(?:[-\w.]{0,20})?|b\d{3,6})\b|\b(b\d{4,6})\b",
+        text[:200_000],
+        re.IGNORECASE,
+    )
     return (match[1] or match[2]) if match else None
 
 
@@ -306,7 +376,11 @@ def _without_code(prose: str) -> str:
 def kind_of(sample: str) -> Kind:
     """Say what a text is, from its beginning: an exported case, answers, a log, or a person's report."""
     stripped = sample.lstrip("\ufeff \t\r\n")
-    if stripped.startswith("{") and re.search(r"\"schema_version\"\s*:", stripped[:4000]) and re.search(r"\"(?:case|evidence|verdict|records)\"\s*:", stripped):
+    if (
+        stripped.startswith("{")
+        and re.search(r"\"schema_version\"\s*:", stripped[:4000])
+        and re.search(r"\"(?:case|evidence|verdict|records)\"\s*:", stripped)
+    ):
         return "case"
     if _is_answers(stripped):
         return "answers"
@@ -318,7 +392,12 @@ def kind_of(sample: str) -> Kind:
     log_like = sum(1 for row in rows if is_log_line(clean(row)) or row.lstrip().startswith("{"))
     if log_like * 2 >= len(rows):
         return "log"
-    sentences = sum(1 for row in rows if re.search(r"[a-z가-힣]{2,}[.!?。]\s*$", row) or len(re.findall(r"\b(?:the|and|with|is|was|when|my|I)\b", row)) >= 3)
+    sentences = sum(
+        1
+        for row in rows
+        if re.search(r"[a-z가-힣]{2,}[.!?。]\s*$", row)
+        or len(re.findall(r"\b(?:the|and|with|is|was|when|my|I)\b", row)) >= 3
+    )
     known = {event.line for event in tail_events("\n".join(rows)) if event.dialect not in {"generic", "answers"}}
     return "log" if len(known) * 3 >= len(rows) and sentences * 4 <= len(rows) else "report"
 
@@ -326,7 +405,7 @@ def kind_of(sample: str) -> Kind:
 def _is_answers(text: str) -> bool:
     if len(text) > 200_000:
         return False
-    if not re.search(r"^\s*\"?(?:symptom|when|changed|window_wanted)\"?\s*[:=]", text, re.MULTILINE):
+    if not re.search(r"^[\s{]*\"?(?:symptom|when|changed|window_wanted)\"?\s*[:=]", text, re.MULTILINE):
         return False
     try:
         data = json.loads(text) if text.startswith("{") else tomllib.loads(text)

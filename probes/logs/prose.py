@@ -19,7 +19,11 @@ _SMALL_WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10, "twelve": 12, "sixteen": 16, "twenty": 20, "thirty": 30,
     "thirty-two": 32, "forty": 40, "fifty": 50, "sixty": 60, "hundred": 100, "a": 1, "one": 1, "a hundred": 100,
 }  # fmt: skip
-_WORD_THOUSANDS = re.compile(rf"\b({'|'.join(sorted(_SMALL_WORDS, key=len, reverse=True))})[ -]thousand\b", re.IGNORECASE)
+_WORD_THOUSANDS = re.compile(
+    rf"\b({'|'.join(sorted(_SMALL_WORDS, key=len, reverse=True))})[ -]thousand\b", re.IGNORECASE
+)
+_NO_WORD = re.compile(r"\S{80,}|[ \t]{20,}")
+"""What no person writes: it would only cost time."""
 _NUMBER = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+(?:\.\d+)?)"
 _TOKENS = r"[\s-]*(?:tokens?|toks?|토큰|context|ctx|컨텍스트)"
 
@@ -61,11 +65,23 @@ class Saying:
 
 
 def _s(question: str, value: Value, pattern: str, unless: str | None = None, weight: int = 1) -> Saying:
-    return Saying(question, value, re.compile(pattern, re.IGNORECASE), re.compile(unless, re.IGNORECASE) if unless else None, weight=weight)
+    return Saying(
+        question,
+        value,
+        re.compile(pattern, re.IGNORECASE),
+        re.compile(unless, re.IGNORECASE) if unless else None,
+        weight=weight,
+    )
 
 
 def _m(question: str, value: str, pattern: str, unless: str | None = None) -> Saying:
-    return Saying(question, value, re.compile(pattern, re.IGNORECASE), re.compile(unless, re.IGNORECASE) if unless else None, many=True)
+    return Saying(
+        question,
+        value,
+        re.compile(pattern, re.IGNORECASE),
+        re.compile(unless, re.IGNORECASE) if unless else None,
+        many=True,
+    )
 
 
 _OOM = r"(?:out[- ]of[- ](?:\w+[- ]){0,2}memory|\bOOMs?\b|OOM-?ed|ran out of (?:\w+ ){0,2}(?:memory|vram)|runs? out of (?:\w+ ){0,2}(?:memory|vram)|not enough (?:\w+ )?(?:memory|vram)|insufficient (?:memory|vram)|cudamalloc failed|failed to allocate|allocation (?:error|failed|failure)|does(?:n.t| not) fit|did not fit|memory (?:error|failure)|메모리(?:가)? ?(?:부족|모자)|OOM)"
@@ -84,7 +100,7 @@ SAYINGS: tuple[Saying, ...] = (
     _m("when", "window-full", r"(?:fill(?:s|ed)|near the end of|reach(?:es|ed)?|hits?|end of) (?:its|the|up the|of the)? ?(?:whole )?(?:\w+ )?(?:window|context(?: window| limit| size)?)\b|(?:window|context|ctx) (?:is|was|gets|got|becomes?) full"),
     _m("when", "second-turn", r"second (?:turn|message|reply|chat|prompt|request)|first (?:reply|answer|message|turn)\b.{0,60}\b(?:right|fine|ok|good|correct|works?)\b.{0,60}\b(?:next|then|after|second|later|following)|(?:next|following|later|subsequent) (?:ones|turns|repl\w+|messages)"),
     _m("when", "over-time", r"after (?:a |some |several |many |a few )?(?:hours?|days?|\d+ ?h(?:ours)?|while|many requests|several requests|a day|long use|hundreds? of|thousands? of)|over (?:time|hours|days)|(?:long|longer) (?:\w+ )?sessions?|hours of use|grows? (?:over time|without|steadily|until)|시간이 지나"),
-    _m("when", "together", r"(?:several|multiple|many|two|parallel|concurrent\w*|simultaneous\w*) (?:\w+ )?(?:requests?|prompts?|users?|clients?|long ones|agents?|sessions?) ?(?:arriv\w*|came|come|run|ran|at once|at the same|in parallel|together|share\w*|side by side|simultaneous\w*)|(?:concurrent|simultaneous|parallel) requests|(?:came|arrive\w*|come|sent|run|ran) (?:in )?(?:together|at the same time|side by side|in parallel|concurrently|at once)|동시에"),
+    _m("when", "together", r"(?:several|multiple|many|two|parallel|concurrent\w*|simultaneous\w*) (?:\w+ )?(?:requests?|prompts?|users?|clients?|long ones|agents?|sessions?) ?(?:arriv\w*|came|come|run|ran|at once|at the same|in parallel|together|share\w*|side by side|simultaneous\w*)|(?:concurrent|simultaneous|parallel) requests|(?:came|arrive\w*|come|sent|run|ran) (?:in )?(?:together|at the same time|side by side|in parallel|concurrently|at once)|(?:use|using|used|run|running|send\w*) (?:it |them )?(?:at the same time|at once|in parallel|concurrently)|동시에"),
     _m("when", "with-picture", r"(?:with|a|of|the|send\w*|encod\w*|first|several) (?:\w+ )?(?:pictures?|images?|photos?|screenshots?)\b(?! (?:service|generat\w*|model|server))"),
     _m("when", "after-restart", r"(?:after|on|upon|right after|when) (?:a |the |every |each )?(?:server )?(?:restart\w*|reload\w*|relaunch\w*)|restarting (?:the )?(?:server|it|model)\b"),
     _m("when", "after-sleep", r"(?:after|from|since|had) (?:\w+ ){0,4}(?:slept|sleep|suspend\w*|hibernat\w*|wak(?:e|ing)|resum\w+)|절전"),
@@ -94,7 +110,7 @@ SAYINGS: tuple[Saying, ...] = (
     _m("when", "now-and-then", _FLAKY),
     _m("when", "always", r"(?<!had )\b(?:always|every time|each time|every single|any prompt|at any length|reproducib\w+)\b.{0,40}(?:fail|crash|error|slow|ran out|memory|load)|whatever the (?:length|prompt)", r"above|over \d|beyond|long"),
     # --- what changed
-    _m("changed", "server", r"(?:after|since|with) (?:an? |the |my |their )?(?:\w+ )?(?:update|upgrad\w*|updating|new(?:er)? (?:version|release|build))\b|(?:regress\w*|used to work (?:in|with|on)|worked (?:in|on|with|until) (?:v?\d|version|the (?:previous|last|old))|업데이트|업그레이드)", r"(?:driver|client|agent|app|windows|macos|kernel) (?:was |had been |has been )?(?:updat|upgrad)|nothing on the server"),
+    _m("changed", "server", r"(?:after|since|with) (?:an? |the |my |their |i |we )?(?:\w+ )?(?:updated?|upgrad\w*|updating|new(?:er)? (?:version|release|build))\b|(?:regress\w*|used to work (?:in|with|on)|worked (?:in|on|with|until) (?:v?\d|version|the (?:previous|last|old))|업데이트|업그레이드)", r"(?:driver|client|agent|app|windows|macos|kernel) (?:was |had been |has been )?(?:updat|upgrad)|nothing on the server"),
     _m("changed", "client", r"(?:client|agent|front ?end|extension|plugin|app|editor|program|ide) (?:was|had been|has been|got) (?:updated|upgraded|replaced)|updat\w+ (?:the )?(?:client|agent|front ?end|extension|plugin)"),
     _m("changed", "driver", r"(?:driver|kernel|firmware|windows|macos|bios|mesa|rocm|cuda) (?:was |had been |has been )?(?:updat|upgrad)\w*|(?:updat|upgrad)\w* (?:of )?(?:my |the )?(?:gpu |graphics |nvidia |amd )?(?:driver|kernel|macos|windows|firmware|bios|mesa)|드라이버.{0,10}(?:업데이트|설치)"),
     _m("changed", "window", r"(?:until|when|after|once) (?:the |i |we )?(?:\w+ )?(?:window|context|ctx|num_ctx)(?: size| length)? (?:was |is |had been )?(?:set|raised|increased|changed)|rais(?:ed|ing) the (?:context|window)|increas(?:ed|ing) (?:the )?(?:context|window|num_ctx|ctx)|set(?:ting)? (?:the )?(?:context|window|num_ctx) to|컨텍스트를 (?:늘|올)"),
@@ -112,11 +128,11 @@ SAYINGS: tuple[Saying, ...] = (
     _s("error_kind", "create-context", r"(?:context|cache) (?:to )?(?:fail\w*|could not|cannot|can.t) (?:to )?be created|(?:fail\w*|unable) to create (?:\w+ )?context|panic about the context", weight=3),
     _s("error_kind", "no-room", r"no (?:free )?slots?\b|could not find a (?:kv )?slot|NoKvSlot|cache (?:is )?full", weight=3),
     _s("error_kind", "shift", r"(?:message|error|crash\w*|about) (?:\w+ ){0,3}context[- ]shift", weight=3),
-    _s("error_kind", "too-long", r"context[- ](?:\w+ )?(?:overflow|exceed\w*)|exceed\w* (?:the )?(?:\w+ ){0,3}(?:context|window)|maximum context length|prompt (?:is )?too long|refused with a context", weight=2),
+    _s("error_kind", "too-long", r"context[- ](?:\w+ )?(?:overflow|(?:has been |is |was )?exceed\w*)|exceed\w* (?:the )?(?:\w+ ){0,3}(?:context|window)|maximum context length|prompt (?:is )?too long|refused with a context", weight=2),
     _s("error_kind", "kernel", r"illegal memory access|invalid[- ](?:argument|configuration)(?:[- ]error)?|launch fail\w*|(?:CUDA|HIP|Metal|Vulkan) error(?!.{0,12}out of memory)|kernel (?:crash|error)s?|grid dimension|invalid sampling prob\w*", weight=2),
     _s("error_kind", "host-memory", r"killed by (?:the )?(?:kernel|oom|os|system)|oom[- ]killer|SIGKILL|out of (?:system|host) (?:memory|ram)|ran out of ram\b|mapping error", weight=3),
     _s("error_kind", "gpu-memory", _OOM, r"system (?:memory|ram)|\bram\b.{0,12}(?:out|full)|like a memory|not a word about memory|no longer fit|did not fit|does not fit|large enough", weight=1),
-    _s("error_kind", "timeout", r"time[sd]?[- ]out\b|(?<!idle_)(?<!idle[- ])\btimeouts?\b|timed out|connection (?:was |is )?(?:closed|reset|dropped)|disconnect\w*", r"ring|watchdog|driver", weight=2),
+    _s("error_kind", "timeout", r"after (?:exactly |precisely |always )?(?:30|60|90|120|180|300|600|900|1200|1800|3600) ?(?:s\b|seconds)|after (?:exactly |precisely )(?:one|two|five|ten|\d+) minutes|time[sd]?[- ]out\b|(?<!idle_)(?<!idle[- ])\btimeouts?\b|timed out|connection (?:was |is )?(?:closed|reset|dropped)|disconnect\w*", r"ring|watchdog|driver", weight=2),
     _s("error_kind", "too-many", r"too many requests|\b429\b|server (?:is )?busy", weight=3),
     _s("error_kind", "internal", r"range error|assertion|segfault|segmentation fault|core dump\w*|internal error|crashed? without (?:any )?(?:message|information)", weight=1),
     _s("error_kind", "none", r"(?:no|without (?:an?y? )?) ?errors?\b(?! of)|no error (?:message|line)|nothing (?:in the (?:reply|logs?|answer) )?said|showed no error|without (?:a|an) (?:word|warning)", weight=1),
@@ -130,13 +146,15 @@ SAYINGS: tuple[Saying, ...] = (
     _s("failed_while", "restoring", r"restor\w+ (?:the |a )?(?:\w+ )?(?:cache|slot|prompt|checkpoint)"),
     # --- lengths
     _s("same_length", "exact", r"(?:exactly|precisely) (?:the same|at)|always (?:at|near) (?:exactly )?token|each time (?:near|at) token|same (?:token|length) (?:count )?each"),
-    _s("same_length", "about", r"always (?:fail\w*|crash\w*|end\w*|stop\w*) (?:at|above|near|around|in)|each time near|\b(?:about|around|near(?:ly)?|some) (?:the same|\d+(?:\.\d+)? ?(?:k\b|thousand))[^.]{0,60}(?:always|every time|each time)|every prompt above|(?:늘|항상|매번).{0,12}(?:비슷|부근|근처)"),
+    _s("same_length", "about", r"always (?:fail\w*|crash\w*|end\w*|stop\w*) (?:at|above|near|around|in)|each time near|\b(?:about|around|near(?:ly)?|some) (?:the same|\d+(?:\.\d+)? ?(?:k\b|thousand))[^.]{0,60}(?:always|every time|each time)|every prompt above|(?:늘|항상|매번).{0,12}(?:비슷|부근|근처)|(?:부근|근처)에서 (?:늘|항상|매번)"),
     _s("same_length", "any", r"(?:whatever|regardless of|independent of|does not depend on) (?:the )?(?:length|prompt)|at any length"),
     _s("smaller_batch", "cures", r"(?:lower|smaller|halv\w+|reduc\w+|decreas\w+) (?:\w+ ){0,3}(?:micro-?batch|ubatch|-ub|batch(?: size)?|chunk\w*)[^.]{0,50}(?:fix\w*|works?|worked|cure\w*|help\w*|solv\w*|avoid\w*)"),
     _s("smaller_batch", "worse", r"larger micro-?batches? (?:\w+ ){0,2}(?:work|help|fix)"),
     _s("smaller_window", "cures", r"until the (?:window|context) was (?:set|raised)|(?:lower|smaller|shorter|reduc\w+|decreas\w+) (?:\w+ ){0,3}(?:context|window|ctx|num_ctx)[^.]{0,50}(?:fix\w*|works?|worked|cure\w*|help\w*|solv\w*|fast|fine)|(?:works?|fine|fast) with (?:a )?(?:smaller|shorter|lower) (?:context|window)"),
-    _s("retry_passes", True, r"retry[^.]{0,40}(?:pass\w*|work\w*|succe\w*)|(?:same|identical|very same) request (?:then )?(?:pass\w*|work\w*|succe\w*)|fails?,? and then[^.]{0,40}(?:pass|work)|second (?:try|attempt) (?:works?|passes|succeeds)"),
+    _s("same_seconds", True, r"(?:always|every time|each time)[^.]{0,60}after (?:exactly |precisely )?\d+ ?(?:s\b|sec\w*|min\w*)|after exactly \d+ ?(?:s\b|sec\w*|min\w*)"),
+    _s("retry_passes", True, r"retry[^.]{0,40}(?:pass\w*|work\w*|succe\w*|complet\w*)|(?:same|identical|very same) request (?:then )?(?:pass\w*|work\w*|succe\w*)|fails?,? and then[^.]{0,40}(?:pass|work)|second (?:try|attempt) (?:works?|passes|succeeds)"),
     _s("fresh_start", "reboot-only", r"until (?:a |the )?(?:reboot|restart of the (?:computer|machine))|only (?:a )?reboot"),
+    _s("fresh_start", "no", r"(?:restart\w*|reboot\w*|fresh start)[^.]{0,30}(?:does(?:n.t| not)|did(?:n.t| not)|no(?:t)?) (?:help|change|fix|cure|make)"),
     _s("fresh_start", "cures", r"works? (?:again )?(?:on|after|with) (?:a )?(?:newly started|fresh(?:ly)?(?: started)?|restart\w*)|restart(?:ing)?(?: (?:the )?server)? (?:fixes|cures|helps|solves)|newly started server|재시작하면"),
     _s("new_chat", True, r"new chat (?:is|works|was) (?:fast|fine|ok|right|good)|(?:a )?fresh (?:chat|conversation) (?:is|works)|quick (?:answers|again) (?:at once|in a new)"),
     _s("new_chat", False, r"fresh and short one failed|new (?:chat|conversation) (?:\w+ ){0,2}(?:fail\w*|too)"),
@@ -149,16 +167,16 @@ SAYINGS: tuple[Saying, ...] = (
     _s("other_way_in", True, r"(?:answered|works?|worked|fine|good) (?:well )?(?:in|on|from) the (?:web ?(?:page|ui)|page|ui|gui|cli|command line|playground)[^.]{0,60}(?:api|endpoint)|yet over the [^.]{0,30}api"),
     _s("other_client", True, r"slow in one (?:program|client|app)[^.]{0,60}fast|fast[^.]{0,40}in two others|(?:works?|fast|fine) (?:in|with|from) (?:an?other|a different) (?:client|program|front ?end|app)"),
     # --- window
-    _s("window_set", "not-set", r"(?:num_ctx|context|window|ctx|-c)(?: size| length)? (?:was |is )?(?:not (?:set|given|sent|specified)|unset|omitted|left (?:at|on) default)|default (?:context|window|num_ctx|ctx)|set (?:by )?defaults?\b|without (?:setting|specifying) (?:a |the )?(?:context|window|num_ctx)|not (?:set|given|sent) \(default"),
+    _s("window_set", "not-set", r"(?:never|did(?:n.t| not)|haven.t|have not) (?:set|chang\w+|touch\w+|specif\w+) (?:\w+ ){0,3}(?:num_ctx|context|window|ctx)|(?:num_ctx|context|window|ctx|-c)(?: size| length)? (?:was |is )?(?:not (?:set|given|sent|specified)|unset|omitted|left (?:at|on) default)|default (?:context|window|num_ctx|ctx)|set (?:by )?defaults?\b|without (?:setting|specifying) (?:a |the )?(?:context|window|num_ctx)|not (?:set|given|sent) \(default"),
     _s("way_in", "openai", r"openai[- ](?:style|compatible)|/v1/(?:chat/)?completions|\b/v1\b"),
     _s("way_in", "anthropic", r"/v1/messages|anthropic[- ](?:style|compatible) (?:endpoint|api)"),
     _s("way_in", "native", r"/api/(?:chat|generate)\b|(?<!/v1)/completion\b"),
     _s("slots_set", "set", r"(?:set up for|configured for|num_parallel|--parallel|-np)\s*(?:=|:)?\s*(?:\d+|two|three|four)"),
-    _s("alone_passes", True, r"single (?:long )?requests? (?:\w+ ){0,2}(?:pass\w*|fine|work\w*|ok)|each (?:\w+ )?(?:works|passes|fits) alone|alone (?:it )?(?:passes|works)|one at a time (?:is|works)"),
+    _s("alone_passes", True, r"(?:one|single) request alone (?:\w+ )?(?:works|passes|is fine)|single (?:long )?requests? (?:\w+ ){0,2}(?:pass\w*|fine|work\w*|ok)|each (?:\w+ )?(?:works|passes|fits) alone|alone (?:it )?(?:passes|works)|one at a time (?:is|works)"),
     _s("said_truncated", False, r"nothing (?:in the (?:reply|answer|response) )?said that anything had been|no (?:warning|error|sign|notice)[^.]{0,40}(?:truncat|dropp|cut)|silent(?:ly)? (?:truncat|dropp?|cut)"),
     # --- what is wrong
     _m("what_is_wrong", "beginning-lost", r"(?:forg[eo]ts?|los(?:es|t)|ignor\w+|does(?:n.t| not) (?:see|know|remember)) (?:the )?(?:beginning|start|system prompt|earlier (?:messages|text)|first part|instructions)|앞부분|initial instructions"),
-    _m("what_is_wrong", "all-but-end-lost", r"(?:remember\w*|knows?|sees?) only (?:\w+ ){0,3}(?:last|end|tail)|forg[eo]t everything but|only the (?:last|end)"),
+    _m("what_is_wrong", "all-but-end-lost", r"(?:remember\w*|knows?|sees?|recalls?) only (?:\w+ ){0,3}(?:last|end|tail)|only (?:remember\w*|knows?|sees?|recalls?) (?:\w+ ){0,3}(?:last|end|tail)|forg[eo]t everything but|only the (?:last|end)"),
     _m("what_is_wrong", "made-up", r"invent(?:ed|s)\b|hallucinat\w*|made[- ]up|makes? (?:things |it |stuff |\w+ )?up\b"),
     _m("what_is_wrong", "nonsense", r"garbage|gibberish|nonsense|word salad|digits and noise|endless (?:symbols|\w+)|random (?:characters|symbols|tokens)|@@@|!!!!+|횡설수설"),
     _m("what_is_wrong", "repeats", r"repeats? itself|repetit\w+|loops?\b|goes round in circles"),
@@ -166,7 +184,7 @@ SAYINGS: tuple[Saying, ...] = (
     _m("what_is_wrong", "lost-thread", r"lo(?:st|ses?) the thread|lo(?:st|ses?) (?:track|coheren\w*)"),
     _m("what_is_wrong", "cut-off", r"without a usable answer|empty (?:answer|reply|response|text)|cut off|(?:answers?|repl\w+) (?:stop|end)s? (?:early|abruptly)"),
     _m("what_is_wrong", "score-fell", r"benchmark (?:\w+ ){0,4}fell|score (?:fell|dropp?ed)|from \d+(?:\.\d+)? to (?:about )?\d+(?:\.\d+)? ?(?:percent|%)"),
-    _s("short_is_right", True, r"short(?:er)? (?:ones|prompts?|texts?|requests?|inputs?|chats?) (?:\w+ ){0,2}(?:fine|work\w*|ok|right|good|pass\w*|fast)|fine (?:with|for|at) short"),
+    _s("short_is_right", True, r"짧은 (?:프롬프트|글|대화)[^.]{0,12}(?:문제 ?없|정상|잘)|short(?:er)? (?:ones|prompts?|texts?|requests?|inputs?|chats?) (?:\w+ ){0,2}(?:fine|work\w*|ok|right|good|pass\w*|fast)|fine (?:with|for|at) short"),
     _s("worse_when", "allocated", r"merely because|had been started with a (?:window|context) above|as soon as a (?:longer|larger) (?:window|context) (?:is|was) set|allocating more|prompts were the same"),
     _s("worse_when", "step", r"as soon as (?:input|the|it)[^.]{0,50}(?:pass(?:es|ed)?|exceed\w*|beyond|over)|good to about|suddenly (?:past|beyond|above|after)|lost [^.]{0,30}beyond|(?:past|beyond|after) (?:about |some )?[\d,]+ ?k? tokens"),
     _s("worse_when", "gradually", r"(?:little by little|gradual\w*|the longer the (?:text|prompt|context|chat)[^.]{0,30}(?:worse|more)|degrades? with length)"),
@@ -268,12 +286,12 @@ _FAILS_AT = (
     re.compile(rf"{_span('n')}{_TOKENS}?\s*(?:부근|근처|쯤|이상|에서)", re.IGNORECASE),
     re.compile(rf"depth of {_span('n')}", re.IGNORECASE),
 )  # fmt: skip
-_WORKS_AT = re.compile(rf"(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|(?:ran|runs?)(?! out))\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)", re.IGNORECASE)  # fmt: skip
+_WORKS_AT = re.compile(rf"(?:below|under|up to|less than) (?:about )?{_span('m')}{_TOKENS}? (?:\w+ ){{0,3}}(?:works?|is fine|fine|ok|passes|no problem)|(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|(?:ran|runs?)(?! out))\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)", re.IGNORECASE)  # fmt: skip
 _WINDOW = re.compile(rf"(?:(?:window|context(?: size| length| window)?|num_ctx|n_ctx|ctx(?:-size)?|max_seq_len|max[-_]model[-_]len|contextsize)\s*(?:is |was |set to |set at |of |to |=|:|at |\()\s*(?:about )?{_span('a')}|(?:\ba |its |an? |the )?{_span('b')}{_TOKENS}? ?(?:context |ctx )?(?:window|context)\b)", re.IGNORECASE)  # fmt: skip
 _TRAINED = re.compile(rf"(?:trained (?:window|context|to|for|at)(?: of| is| length)?|known for a window of|announced for|made for)\s*(?:about )?{_span('n')}", re.IGNORECASE)  # fmt: skip
 _SHOWN = re.compile(rf"(?:reported?|shows?|showed|says|said|displays?) (?:a |an )?(?:\w+ )?(?:window|context|ctx)(?: length| size)? of {_span('n')}", re.IGNORECASE)  # fmt: skip
-_PROCESSED = re.compile(rf"(?:process\w+|evaluat\w+|prompt_eval_count|kept|only)\s*(?:count )?(?:of |is |was |=|:)?\s*(?:only )?{_span('n')}(?:{_TOKENS})?\b(?! ?(?:%|GB|GiB|MB|s\b|ms|t/s|tok))", re.IGNORECASE)  # fmt: skip
-_SENT = re.compile(rf"(?:prompts?|requests?|inputs?|messages?)\s+(?:with|of|has|have|had|is|was)\s+(?:about |some |around )?{_span('n')}[\s-]*tokens", re.IGNORECASE)  # fmt: skip
+_PROCESSED = re.compile(rf"(?:process\w+|evaluat\w+|prompt_eval_count|kept)\s*(?:count )?(?:of |is |was |=|:)?\s*(?:only )?{_span('n')}(?:{_TOKENS})?\b(?! ?(?:%|GB|GiB|MB|s\b|ms|t/s|tok))", re.IGNORECASE)  # fmt: skip
+_SENT = re.compile(rf"(?:prompts?|requests?|inputs?|messages?)\s+(?:with|of|has|have|had|is|was|are|were)\s+(?:only |about |some |around )?{_span('n')}[\s-]*tokens", re.IGNORECASE)  # fmt: skip
 _TOTAL = re.compile(rf"prompt (?:plus|and|\+) (?:completion|answer|output|reply)[^.]{{0,40}}?(?:exactly |to |of |= ?|came to ){{1,2}}{_span('n')}", re.IGNORECASE)  # fmt: skip
 _SECONDS = re.compile(r"(?:(?:after|within|timeout (?:of|after|is)|timeout_?s?[:=]|takes?|exceeds?|for)\s+(?:exactly |about |some |around |over )?(?P<n>\d+(?:\.\d+)?)[\s-]*(?P<u>s\b|sec\w*|min\w*|m\b|h\b|hours?))", re.IGNORECASE)  # fmt: skip
 _SPEEDS = (
@@ -282,40 +300,74 @@ _SPEEDS = (
     re.compile(rf"from (?P<v>\d+(?:\.\d+)?) tokens? (?:a|per) second at {_span('n')}", re.IGNORECASE),
     re.compile(rf"to (?P<v>\d+(?:\.\d+)?)(?: tok\w*(?:/s)?)? at {_span('n')}", re.IGNORECASE),
 )  # fmt: skip
-_SLOTS = re.compile(r"(?:num_parallel|--parallel|-np|parallel(?: slots)?|n_parallel|slots|max[-_]num[-_]seqs)\s*(?:=|:| of | set to )?\s*(?P<n>\d{1,4})\b|(?P<n2>\d{1,3}) (?:parallel )?slots\b|set up for (?P<word>two|three|four|six|eight) users", re.IGNORECASE)
+_SLOTS = re.compile(
+    r"(?:num_parallel|--parallel|-np|parallel(?: slots)?|n_parallel|slots|max[-_]num[-_]seqs)\s*(?:=|:| of | set to )?\s*(?P<n>\d{1,4})\b|(?P<n2>\d{1,3}) (?:parallel )?slots\b|set up for (?P<word>two|three|four|six|eight) users",
+    re.IGNORECASE,
+)
 _RESERVE = re.compile(rf"(?:max[-_ ](?:new[-_ ])?tokens|answer reserve|num_predict|n_predict)\s*(?:=|:| of | set to | is )?\s*{_span('n')}", re.IGNORECASE)  # fmt: skip
-_UBATCH = re.compile(r"(?:micro-?batch|n_?ubatch|-ub|ubatch[- ]size|max_num_batched_tokens|chunked[-_]prefill[-_]size|prefill[- ]step[- ]size)\s*(?:=|:| of | size )?\s*(?P<n>\d{2,6})\b", re.IGNORECASE)
+_UBATCH = re.compile(
+    r"(?:micro-?batch|n_?ubatch|-ub|ubatch[- ]size|max_num_batched_tokens|chunked[-_]prefill[-_]size|prefill[- ]step[- ]size)\s*(?:=|:| of | size )?\s*(?P<n>\d{2,6})\b",
+    re.IGNORECASE,
+)
 _GPU_NAMES: tuple[tuple[str, str, dict[str, float]], ...] = (
-    ("nvidia", r"(?:RTX|GTX|GeForce|Tesla|Quadro|NVIDIA|H100|H200|A100|A10\b|A40|A6000|L40S?|L4\b|V100|P40|P100|T4\b|GB10|DGX Spark|CMP \d+HX|B200|Jetson|Titan)", {}),
+    (
+        "nvidia",
+        r"(?:RTX|GTX|GeForce|Tesla|Quadro|NVIDIA|H100|H200|A100|A10\b|A40|A6000|L40S?|L4\b|V100|P40|P100|T4\b|GB10|DGX Spark|CMP \d+HX|B200|Jetson|Titan)",
+        {},
+    ),
     ("amd", r"(?:Radeon|RX \d{4}|MI\d{2,3}X?|gfx\d{3,4}|Strix Halo|Ryzen AI|Instinct|7900 ?XTX?|AMD)", {}),
     ("intel", r"(?:Intel Arc|Arc [AB]?\d{3}\w?|Intel \(Mesa|Intel iGPU|Iris Xe|Arc Pro|Data Center GPU Max)", {}),
     ("apple", r"(?:\bM[1-5](?: (?:Max|Pro|Ultra))?\b|Apple Silicon|Mac Studio|MacBook|Mac mini|\ba \d+ GB Mac\b)", {}),
 )
-_CARD_GIB = re.compile(r"(?:RTX|GTX|GeForce|Radeon|RX|Tesla|Arc|A100|H100|H200|L40S?|MI\d+|P40|V100|card|VRAM|gpu|CMP)[^.;,\n]{0,30}?(?P<n>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u>GiB|GB|G)\b|(?P<n2>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u2>GiB|GB|G)\b(?:\s+\w+){0,2}?\s+(?:of )?(?:VRAM|video memory|(?:graphics )?card|GPU)", re.IGNORECASE)
-_COUNT_GPU = re.compile(r"\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:\s*[x×]\s*|\s+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)", re.IGNORECASE)
-_RAM = re.compile(r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box))", re.IGNORECASE)
+_CARD_GIB = re.compile(
+    r"(?:RTX|GTX|GeForce|Radeon|RX|Tesla|Arc|A100|H100|H200|L40S?|MI\d+|P40|V100|card|VRAM|gpu|CMP)[^.;,\n]{0,30}?(?P<n>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u>GiB|GB|G)\b|(?P<n2>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u2>GiB|GB|G)\b(?:\s+\w+){0,2}?\s+(?:of )?(?:VRAM|video memory|(?:graphics )?card|GPU)",
+    re.IGNORECASE,
+)
+_COUNT_GPU = re.compile(
+    r"\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:\s*[x×]\s*|\s+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)",
+    re.IGNORECASE,
+)
+_RAM = re.compile(
+    r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box)|\bM[1-5](?: (?:Max|Pro|Ultra))?[ ,(/]{1,3}(?P<n4>\d{1,3}) ?GB)",
+    re.IGNORECASE,
+)
 _STORE = re.compile(r"cache[-_ ]ram(?:_mib)?[\"'`]?\s*(?:=|:|\s)\s*[\"'`]?(?P<n>-?\d{1,7})\b", re.IGNORECASE)
-_WEIGHTS = re.compile(r"(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)\s+(?:of )?(?:weights|in all|model file)|(?:model|weights)(?: file)? (?:of|is|are|takes?|listed at) (?:about )?(?P<n2>\d+(?:\.\d+)?)\s*(?P<u2>GiB|GB)", re.IGNORECASE)
-_CACHE_GIB = re.compile(r"KV(?: cache)?(?: \w+){0,4}?\s(?:is|was|of|about|takes?|needs?|=|:|only)+ (?:only )?(?:about )?(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)", re.IGNORECASE)
+_WEIGHTS = re.compile(
+    r"(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)\s+(?:of )?(?:weights|in all|model file)|(?:model|weights)(?: file)? (?:of|is|are|takes?|listed at) (?:about )?(?P<n2>\d+(?:\.\d+)?)\s*(?P<u2>GiB|GB)",
+    re.IGNORECASE,
+)
+_CACHE_GIB = re.compile(
+    r"KV(?: cache)?(?: \w+){0,4}?\s(?:is|was|of|about|takes?|needs?|=|:|only)+ (?:only )?(?:about )?(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)",
+    re.IGNORECASE,
+)
 _CACHE_NAMES = (
     ("q8", r"\b(?:q8_0|q8\b|fp8\w*|int8|8[- ]bit)"), ("q4", r"\b(?:q4_[01]|q4\b|iq4_nl|4[- ]bit|turbo[234]\w*|kvarn[234])"), ("q5-q6", r"\b(?:q5_[01]|q6_0|kvarn[56])"),
     ("f16", r"\b(?:f16|fp16|bf16|f32)"),
 )  # fmt: skip
 _CACHE_NEAR = re.compile(r"(?:kv|cache)[-_ ]?(?:cache|type|quant\w*)?[^.;\n]{0,30}", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n\s*\n|\n(?=[-*#•]|\d+\.)|(?<=[가-힣])\.\s*|;\s")
-_NEGATION = re.compile(r"\b(?:not|never|no|without|isn't|wasn't|don't|doesn't|didn't|neither|nor)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_NEGATION = re.compile(
+    r"\b(?:not|never|no|without|isn't|wasn't|don't|doesn't|didn't|neither|nor)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
+)
 _FAIL_WORD = re.compile(_FAIL, re.IGNORECASE)
-_LARGEST_PROSE = 200_000
+_LARGEST_PROSE = 40_000
+"""A story is told in less; what is longer is quoted from elsewhere."""
+_LONGEST_SENTENCE = 600
 
 
 def sentences(text: str) -> list[str]:
     """Split prose into sentences, bullet points included."""
-    return [" ".join(part.split()) for part in _SENTENCE.split(text[:_LARGEST_PROSE]) if part.strip()][:4000]
+    found: list[str] = []
+    for part in _SENTENCE.split(text[:_LARGEST_PROSE]):
+        whole = " ".join(part.split())
+        found.extend(whole[at : at + _LONGEST_SENTENCE] for at in range(0, len(whole), _LONGEST_SENTENCE))
+    return found[:500]
 
 
 def read_prose(text: str) -> dict[str, Value]:
     """Give the answers that prose gives: question id → value."""
-    text = _WORD_THOUSANDS.sub(lambda match: f"{_SMALL_WORDS[match[1].lower()]} thousand", text[:_LARGEST_PROSE])
+    text = _NO_WORD.sub(" ", text[:_LARGEST_PROSE])
+    text = _WORD_THOUSANDS.sub(lambda match: f"{_SMALL_WORDS[match[1].lower()]} thousand", text)
     parts = sentences(text)
     answers: dict[str, Value] = {}
     votes: dict[str, Counter[Value]] = {}
@@ -354,7 +406,7 @@ _SYMPTOMS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
         ("immediate-oom", 3, rf"{_LOAD}[^.]{{0,120}}{_OOM}|{_OOM}[^.]{{0,120}}{_LOAD}"),
         ("immediate-oom", 2, _LOAD),
         ("immediate-oom", 1, _OOM),
-        ("immediate-oom", 2, r"first (?:matrix|computation|request|inference|prompt)[^.]{0,40}(?:fail|crash|died|error|out[- ]of)|(?:crash\w*|fail\w*|died) at (?:its|the) first"),
+        ("immediate-oom", 2, r"first (?:matrix|computation|inference|token)[^.]{0,40}(?:fail|crash|died|error|out[- ]of)|(?:crash\w*|fail\w*|died) at (?:its|the) first"),
         ("fixed-length-error", 3, rf"(?:above|over|beyond|past|at|around|about|some|near|of|after|whenever)[^.]{{0,24}}\d[\d,.]*\s*(?:k|thousand)?{_TOKENS}(?! ?(?:a|per) second|/s)[^.]{{0,80}}{_FAIL}|{_FAIL}[^.]{{0,80}}(?:above|over|beyond|past|at|around|about|some|near|of|after)[^.]{{0,24}}\d[\d,.]*\s*(?:k\b(?! (?:context )?window)|thousand|{_TOKENS}(?! ?(?:a|per) second|/s))|\d+\s*[kK]?\s*(?:토큰)?\s*부근에서[^.]{{0,20}}{_FAIL}"),
         ("fixed-length-error", 2, rf"context (?:overflow|exceed\w*)|exceed\w* (?:the )?(?:available )?context|maximum context length|refused with|window of \d+\w* (?:was|is) used|as soon as the (?:chat|conversation) filled|(?:long|every) (?:\w+ )?prompts? (?:\w+ ){{0,5}}(?:fail|crash|cut off|error|die)|at a depth of|under (?:\w+[- ])?long-context load[^.]*{_FAIL}|at various steps|(?:reports?|reported|shows?|showed) a window of \d+ (?:though|but|instead|although)"),
         ("slow-long-context", 3, _SLOW),
@@ -363,7 +415,7 @@ _SYMPTOMS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
         ("forgetting", 1, r"effective (?:limit|context)|dropped"),
         ("flaky", 3, rf"^.{{0,60}}{_FLAKY}"),
         ("flaky", 2, _FLAKY),
-        ("flaky", 3, r"sometimes[^.]{0,90}(?:sometimes|works|worked|passes|other times)|after one [^.]{0,40}after (?:the next|another)|with nothing changed|and the retry|(?:fails|failed),? and then[^.]{0,30}(?:pass|work)"),
+        ("flaky", 3, r"sometimes[^.]{0,90}(?:sometimes|works|worked|passes|other times)|after one [^.]{0,40}after (?:the next|another)|with nothing changed|and the retry|(?:press|click|hit)\w* retry|\bretry(?:ing)? [^.]{0,30}(?:works|passes|completes|succeeds)|(?:fails|failed),? and then[^.]{0,30}(?:pass|work)"),
         ("flaky", 2, r"(?:when|once) several (?:\w+ )?(?:came|arriv\w*|long)|after (?:several|many|some|a few) (?:requests|hours|days|minutes|turns)|after a day|over \w+ gigabytes of system|until a reboot|killed by the kernel|whole machine|vanish\w*|single requests? were fine|time after time|works? on a (?:newly|freshly) started"),
         ("flaky", 2, r"\b(?:requests?|prompts?) (?:ran|run|worked|work|passed|pass|were fine|was fine|are fine)[^.]{0,60}(?:crash|fail|died|error|abort)"),
     )
@@ -420,7 +472,7 @@ def _read_lengths(part: str, answers: dict[str, Value]) -> None:
     for question, pattern, names, low in (
         ("window_trained", _TRAINED, ("n",), 256), ("window_shown", _SHOWN, ("n",), 128), ("total_tokens", _TOTAL, ("n",), 64),
         ("processed_tokens", _PROCESSED, ("n",), 64), ("sent_tokens", _SENT, ("n",), 64), ("answer_reserve", _RESERVE, ("n",), 16),
-        ("works_at", _WORKS_AT, ("n",), 512), ("window_asked", _WINDOW, ("a", "b"), 256),
+        ("works_at", _WORKS_AT, ("n", "m"), 512), ("window_asked", _WINDOW, ("a", "b"), 256),
     ):  # fmt: skip
         if question not in answers:
             length = _length(pattern.search(part), *names)
@@ -431,7 +483,12 @@ def _read_lengths(part: str, answers: dict[str, Value]) -> None:
             for match in pattern.finditer(part):
                 length = _length(match)
                 unit = match.groupdict().get("n_k") or "token" in match[0].lower() or "토큰" in match[0]
-                if length is None or length < 256 or (not unit and length < 1000) or length in {answers.get("window_asked"), answers.get("works_at")}:
+                if (
+                    length is None
+                    or length < 256
+                    or (not unit and length < 1000)
+                    or length in {answers.get("window_asked"), answers.get("works_at")}
+                ):
                     continue
                 answers.setdefault("fails_at", length)
     seconds = _SECONDS.search(part)
@@ -457,14 +514,22 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
     makers = [maker for maker, pattern, _sizes in _GPU_NAMES if re.search(pattern, text)]
     if makers:
         answers["gpu_maker"] = makers[0] if len(makers) == 1 else "mixed" if "apple" not in makers else makers[0]
-    names = set(re.findall(r"(?:RTX|GTX|RX|Tesla|Radeon)\s?(?:PRO |Pro )?[A-Z]?\d{3,4}(?:\s?(?:Ti|XTX|XT|SUPER|Laptop))*", text))
+    names = set(
+        re.findall(r"(?:RTX|GTX|RX|Tesla|Radeon)\s?(?:PRO |Pro )?[A-Z]?\d{3,4}(?:\s?(?:Ti|XTX|XT|SUPER|Laptop))*", text)
+    )
     count = _COUNT_GPU.search(text)
-    several = re.search(r"(?:multi-?gpu|multi-?card|dual[- ](?:gpu|card)|(?:two|both|many|three|several|four) (?:\w+ ){0,2}(?:cards|gpus|cuda devices)|over (?:two|three|many) )", text, re.IGNORECASE)
-    if len(names) > 1 and re.search(r"\+|\band\b|,", text):
+    several = re.search(
+        r"(?:multi-?gpu|multi-?card|dual[- ](?:gpu|card)|(?:two|both|many|three|several|four) (?:\w+ ){0,2}(?:cards|gpus|cuda devices)|over (?:two|three|many) )",
+        text,
+        re.IGNORECASE,
+    )
+    if (len(names) > 1 and re.search(r"\+|\band\b|,", text)) or re.search(
+        r"(?:small|smaller) and a (?:large|larger|big) card|different sizes", text, re.IGNORECASE
+    ):
         answers["several_gpus"] = "unequal"
-    elif re.search(r"(?:small|smaller) and a (?:large|larger|big) card|different sizes", text, re.IGNORECASE):
-        answers["several_gpus"] = "unequal"
-    elif re.search(r"(?:two|three|four|\d) equal cards", text, re.IGNORECASE) or (count is not None and len(names) == 1):
+    elif re.search(r"(?:two|three|four|\d) equal cards", text, re.IGNORECASE) or (
+        count is not None and len(names) == 1
+    ):
         answers["several_gpus"] = "equal"
     elif count is not None or several is not None:
         answers["several_gpus"] = "several"
@@ -478,7 +543,7 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
             answers["several_gpus"] = "one"
     ram = _RAM.search(text)
     if ram is not None:
-        size = float(ram["n"] or ram["n2"] or ram["n3"])
+        size = float(ram["n"] or ram["n2"] or ram["n3"] or ram["n4"])
         before = text[max(0, ram.start() - 12) : ram.start()].lower()
         if 1 <= size <= 8192 and "video" not in before and "gpu" not in before:
             answers["ram_gib"] = size

@@ -25,6 +25,8 @@ from .source import BLOCK, open_source, rotation
 Log = str | os.PathLike[str] | BinaryIO
 
 MAX_TEXT = 500
+MAX_MATCHED = 4000
+"""Characters that a pattern is tried on: no line of any server says a thing in more."""
 HOT_AFTER = 400
 """Lines of one kind that are read one by one before they are sampled; failures get five times as many."""
 NEAR_LINES = 8
@@ -49,9 +51,31 @@ class _Rules:
         self.wanted = (*self.literals, *FRAME_LITERALS)
         """What the scanner looks for: words of the rules, and frames that hide them."""
         self.hot_after = (
-            *(HOT_AFTER * (5 if any(rules[index].event in FAILURES for index in found) else 1) for found in self._owners),
+            *(
+                HOT_AFTER * (5 if any(rules[index].event in FAILURES for index in found) else 1)
+                for found in self._owners
+            ),
             *(_NEVER for _literal in FRAME_LITERALS),
         )
+
+    def match_all(self, text: str) -> list[tuple[Rule, Found]]:
+        """Give what the line says; of an overlong one, what stands around the words that any rule looks for."""
+        if len(text) <= MAX_MATCHED:
+            found = self.match(text)
+            return [] if found is None else [found]
+        pieces: list[tuple[Rule, Found]] = []
+        end = 0
+        for _which, begin, stop in self._search.find_matches_as_indexes(text):
+            if begin < end:
+                continue
+            piece = text[max(begin - MAX_MATCHED // 4, end) : begin + MAX_MATCHED // 2]
+            end = max(begin + MAX_MATCHED // 2, stop)
+            found = self.match(piece)
+            if found is not None:
+                pieces.append(found)
+            if len(pieces) == 8:
+                break
+        return pieces
 
     def match(self, text: str) -> tuple[Rule, Found] | None:
         """Give the first rule that the line obeys, and its events."""
@@ -118,14 +142,11 @@ class LineParser:
         yield _event(pending.kind, fields)
 
     def _line(self, line: Line, candidate: Candidate) -> Iterator[LogEvent]:
-        found = self.rules.match(line.text)
-        if found is None:
-            return
-        matched, events = found
-        if line.level is None and matched.level is not None:
-            line.level = cast("Level", matched.level)
-        for kind, fields in events:
-            yield from self._take(kind, fields, line, matched.dialect, candidate)
+        for matched, events in self.rules.match_all(line.text):
+            if line.level is None and matched.level is not None:
+                line.level = cast("Level", matched.level)
+            for kind, fields in events:
+                yield from self._take(kind, fields, line, matched.dialect, candidate)
 
     def _take(self, kind: Kind, fields: Fields, line: Line, dialect: str, candidate: Candidate) -> Iterator[LogEvent]:
         weak = fields.pop("_weak", False)
@@ -149,7 +170,9 @@ class LineParser:
         if pending is not None and _same_failure(pending, kind, fields, weak=weak):
             if pending.fields.pop("_weak", False):
                 pending.kind = kind
-                _fill(fields, {k: v for k, v in pending.fields.items() if k not in {"text", "last_line"}}, over=("line",))
+                _fill(
+                    fields, {k: v for k, v in pending.fields.items() if k not in {"text", "last_line"}}, over=("line",)
+                )
                 pending.fields = fields
             else:
                 _fill(pending.fields, {k: v for k, v in fields.items() if k not in {"line", "count_seen"}})
@@ -215,7 +238,9 @@ def _fill(fields: Fields, more: Fields, over: tuple[str, ...] = ()) -> None:
 
 
 def _event(kind: EventKind, fields: Fields) -> LogEvent:
-    return LogEvent(event=kind, **{key: value for key, value in fields.items() if value is not None and key in EVENT_FIELDS})
+    return LogEvent(
+        event=kind, **{key: value for key, value in fields.items() if value is not None and key in EVENT_FIELDS}
+    )
 
 
 def _breakdown(row: dict[str, Any]) -> Found:

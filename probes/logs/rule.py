@@ -16,10 +16,35 @@ Kind = EventKind | Literal["attach"]
 Found = list[tuple[Kind, Fields]]
 Make = Callable[[re.Match[str], Fields], Found]
 
-_KIB = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_KIB = {
+    "b": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "tib": 1 << 40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
 _SIZES = ("size", "free", "total", "limit")
 _INTEGERS = frozenset(
-    ["tokens", "of", "kept", "limit", "count", "layers", "streams", "slot", "task", "code", "status", "pid", "accepted", "last_line"]
+    [
+        "tokens",
+        "of",
+        "kept",
+        "limit",
+        "count",
+        "layers",
+        "streams",
+        "slot",
+        "task",
+        "code",
+        "status",
+        "pid",
+        "accepted",
+        "last_line",
+    ]
 )
 _FLOATS = frozenset(["seconds", "tps", "similarity"])
 _FLAGS = frozenset(["on", "unified"])
@@ -116,7 +141,9 @@ def _convert(name: str, text: str) -> tuple[str, Any]:
         if unit == "go":
             return "seconds", go_seconds(text)
         value = number(text)
-        return "seconds", None if value is None else value * {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "m": 60.0}.get(unit, 1.0)
+        return "seconds", None if value is None else value * {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "m": 60.0}.get(
+            unit, 1.0
+        )
     if head in _INTEGERS and unit == "k":
         value = number(text)
         return head, None if value is None else round(value * 1024)

@@ -184,7 +184,9 @@ class Scanner:
         self._cold = [which for which in range(len(self._literals)) if which not in hot]
         self._search = _database([self._literals[which] for which in self._cold])
         # Longest first: of two that begin at one place the more telling one wins.
-        self._hot_search = BytesAhoCorasick([self._literals[which] for which in self._hot], matchkind=MatchKind.LeftmostFirst)
+        self._hot_search = BytesAhoCorasick(
+            [self._literals[which] for which in self._hot], matchkind=MatchKind.LeftmostFirst
+        )
 
 
 def _database(literals: Sequence[bytes]) -> hyperscan.Database:

@@ -81,25 +81,45 @@ class Source:
 
     def blocks(self) -> Iterator[bytes]:
         """Give the text in blocks of about a megabyte, UTF-16 turned into UTF-8. BadFileError if it is binary or cannot be read."""
-        stream, first = _unpacked(self._stream, self.name)
         try:
-            self._refuse_binary(first)
-            decoder = _utf16_decoder(first)
-            block = first
-            while block:
-                text = block if decoder is None else decoder.decode(block).encode("utf-8", "replace")
-                self.read += len(text)
-                yield text
-                if self.read >= MAX_UNPACKED and stream is not self._stream:
-                    self.incomplete = f"it unpacks to more than {MAX_UNPACKED >> 30} GiB; only the beginning was read"
+            stream, packed = _unpacked(self._stream, self.name)
+            decoder: codecs.IncrementalDecoder | None = None
+            while True:
+                block = self._read_block(stream, packed=packed)
+                if not block:
                     return
-                try:
-                    block = stream.read(BLOCK) or b""
-                except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
-                    self.incomplete = f"reading stopped: {_one_line(error)}"
+                if self.read == 0:
+                    self._refuse_binary(block)
+                    decoder = _utf16_decoder(block)
+                text = block if decoder is None else decoder.decode(block).encode("utf-8", "replace")
+                self.read += len(text) or 1
+                yield text
+                if self.incomplete is not None:
+                    return
+                if self.read >= MAX_UNPACKED and packed:
+                    self.incomplete = f"it unpacks to more than {MAX_UNPACKED >> 30} GiB; only the beginning was read"
                     return
         finally:
             self.close()
+
+    def _read_block(self, stream: BinaryIO, *, packed: bool) -> bytes:
+        """Read about a megabyte; what was read before an error is kept, and the error said in ``incomplete``."""
+        pieces: list[bytes] = []
+        size = 0
+        # What unpacks gives its data in small pieces, so that a broken end costs only the last of them.
+        read = cast("io.BufferedReader", stream).read1 if packed else stream.read
+        try:
+            while size < BLOCK:
+                piece = read(BLOCK - size)
+                if not piece:
+                    break
+                pieces.append(piece)
+                size += len(piece)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
+            self.incomplete = f"reading stopped: {_one_line(error)}"
+            if not size and not self.read:
+                raise BadFileError(f"{self.name} cannot be read: {_one_line(error)}") from error
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Close the file, unless it is standard input."""
@@ -119,7 +139,11 @@ class Source:
         nuls = odd.count(0)
         # A crash or a full disk leaves runs of NULs in real logs: they count only where nothing else is there.
         text = len(sample) - len(odd)
-        if controls - nuls > len(sample) // 20 or nuls > 20 * (text + high) or (high > len(sample) // 3 and not _is_utf8(sample)):
+        if (
+            controls - nuls > len(sample) // 20
+            or nuls > 20 * (text + high)
+            or (high > len(sample) // 3 and not _is_utf8(sample))
+        ):
             raise BadFileError(f"{self.name} is a binary file, not a log; give the server's output as text")
 
 
@@ -144,21 +168,17 @@ def _utf16_decoder(first: bytes) -> codecs.IncrementalDecoder | None:
     return None
 
 
-def _unpacked(stream: BinaryIO, name: str) -> tuple[BinaryIO, bytes]:
-    """Give the stream (unpacked where it is compressed) and its first block."""
+def _unpacked(stream: BinaryIO, name: str) -> tuple[BinaryIO, bool]:
+    """Give a stream of the text, and whether it had to be unpacked."""
     try:
         head = stream.read(8) or b""
-        packed = next((kind for magic, kind in _PACKED if head.startswith(magic)), None)
-        whole = cast("BinaryIO", _Rejoined(head, stream))
-        if packed is None:
-            return _plain(head, stream)
-        inner = _OPEN[packed](whole)
-        first = inner.read(BLOCK)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise BadFileError(f"{name} cannot be read: {_one_line(error)}") from error
-    if not isinstance(first, bytes):
+    if not isinstance(head, bytes):
         raise BadFileError(f"{name} does not give bytes; open it in binary mode")
-    return inner, first
+    packed = next((kind for magic, kind in _PACKED if head.startswith(magic)), None)
+    whole = cast("BinaryIO", _Rejoined(head, stream))
+    return (whole, False) if packed is None else (_OPEN[packed](whole), True)
 
 
 _OPEN: dict[str, Callable[[BinaryIO], BinaryIO]] = {
@@ -166,12 +186,6 @@ _OPEN: dict[str, Callable[[BinaryIO], BinaryIO]] = {
     "bz2": lambda whole: cast("BinaryIO", bz2.BZ2File(whole)),
     "xz": lambda whole: cast("BinaryIO", lzma.LZMAFile(whole)),  # noqa: SIM115 - it is closed with its source
 }
-
-
-def _plain(head: bytes, stream: BinaryIO) -> tuple[BinaryIO, bytes]:
-    if not isinstance(head, bytes):
-        raise BadFileError("a log must be read as bytes; open it in binary mode")
-    return stream, head + (stream.read(BLOCK - len(head)) or b"") if head else b""
 
 
 class _Rejoined(io.RawIOBase):

@@ -1,3 +1,4 @@
+# ruff: noqa: T201 - it prints its result
 """How fast a log is read, against ``grep -cE`` with the same literals, and how much memory that takes.
 
 ``python tests/benchmarks/bench_logs.py [--mib 1024] [--kind mixed|busy|quiet] [--repeat 3]`` builds the log in a temporary folder and prints
@@ -102,17 +103,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log, patterns = Path(folder) / "server.log", Path(folder) / "patterns"
         build(log, options.mib, options.kind)
-        patterns.write_text("\n".join(re.sub(r"([.\[\]{}()*+?^$|\\])", r"\\\1", literal) for literal in literals) + "\n")
+        patterns.write_text(
+            "\n".join(re.sub(r"([.\[\]{}()*+?^$|\\])", r"\\\1", literal) for literal in literals) + "\n"
+        )
         ours: list[float] = []
         theirs: list[float] = []
         seen = ""
         for _ in range(options.repeat):  # interleaved, so that a busy moment hits both
             begun = time.perf_counter()
             found = subprocess.run(
-                ["grep", "-cE", "-f", str(patterns), str(log)], check=False, capture_output=True, text=True, env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+                ["grep", "-cE", "-f", str(patterns), str(log)],
+                check=False,
+                capture_output=True,
+                text=True,
+                env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
             )
             theirs.append(time.perf_counter() - begun)
-            out = subprocess.run([sys.executable, __file__, "--read", str(log)], check=True, capture_output=True, text=True).stdout.split()
+            out = subprocess.run(
+                [sys.executable, __file__, "--read", str(log)], check=True, capture_output=True, text=True
+            ).stdout.split()
             ours.append(float(out[0]))
             seen = f"{float(out[1]):.0f} MB peak, {out[2]} events of {out[3]} lines ({found.stdout.strip()} lines hold a literal)"
         best_ours, best_theirs = min(ours), min(theirs)

@@ -150,17 +150,34 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "kind", "fields"), LINES, ids=[f"{number}-{kind}" for number, (_l, kind, _f) in enumerate(LINES)])
+@pytest.mark.parametrize(
+    ("line", "kind", "fields"), LINES, ids=[f"{number}-{kind}" for number, (_l, kind, _f) in enumerate(LINES)]
+)
 def test_each_documented_line_gives_its_event_with_its_numbers(line: str, kind: str, fields: dict[str, Any]) -> None:
     events = [event for event in tail_events(line) if event.event == kind]
     assert events, [event.event for event in tail_events(line)]
     assert events[0].line == 1
     for name, value in fields.items():
         found = getattr(events[0], name)
-        assert found == pytest.approx(value, rel=1e-3) if isinstance(value, float | int) and not isinstance(value, bool) else found == value, (name, found)
+        assert (
+            found == pytest.approx(value, rel=1e-3)
+            if isinstance(value, float | int) and not isinstance(value, bool)
+            else found == value
+        ), (name, found)
 
 
-@pytest.mark.parametrize("frame", ["\x1b[31m{}\x1b[0m", "llama-1  | {}", "[49787] {}", "Nov 29 20:30:11 host llama-server[77]: {}", '{{"log":"{}\\n","stream":"stderr","time":"2026-01-01T00:00:00Z"}}', '{{"MESSAGE":"{}","PRIORITY":"3","__REALTIME_TIMESTAMP":"1"}}', "2026-01-01T00:00:00.000000000Z stderr F {}"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "\x1b[31m{}\x1b[0m",
+        "llama-1  | {}",
+        "[49787] {}",
+        "Nov 29 20:30:11 host llama-server[77]: {}",
+        '{{"log":"{}\\n","stream":"stderr","time":"2026-01-01T00:00:00Z"}}',
+        '{{"MESSAGE":"{}","PRIORITY":"3","__REALTIME_TIMESTAMP":"1"}}',
+        "2026-01-01T00:00:00.000000000Z stderr F {}",
+    ],
+)
 def test_a_line_means_the_same_in_every_frame(frame: str) -> None:
     line = "W decode: failed to find a memory slot for batch of size 512"
     assert [(event.event, event.count) for event in tail_events(frame.format(line))] == [("pool-full", 512)]
@@ -182,7 +199,7 @@ def test_every_rule_has_literals_and_fields_that_events_have() -> None:
 def test_quiet_chatter_gives_no_events() -> None:
     chatter = [
         "0.01.781.690 I srv  update_slots: all slots are idle",
-        "127.0.0.1 - - [29/Nov/2026] \"GET /health HTTP/1.1\" 200 -",
+        '127.0.0.1 - - [29/Nov/2026] "GET /health HTTP/1.1" 200 -',
         "the user asked about errors of memory in chapter five",
         "INFO:     Application startup complete.",
     ]

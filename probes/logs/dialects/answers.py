@@ -20,7 +20,16 @@ def _usage(match: re.Match[str], _fields: Fields) -> Found:
         return []
     why = re.search(r"finish_reason[\"']?\s*[:=]\s*[\"'](\w+)", match.string)
     found: Found = [
-        ("reply", {"tokens": prompt, "count": reply, "of": both if both is not None else (prompt or 0) + (reply or 0), "reason": why[1] if why else None, "key": "usage"})
+        (
+            "reply",
+            {
+                "tokens": prompt,
+                "count": reply,
+                "of": both if both is not None else (prompt or 0) + (reply or 0),
+                "reason": why[1] if why else None,
+                "key": "usage",
+            },
+        )
     ]
     cached = value("cached_tokens")
     if cached is not None:
@@ -30,6 +39,7 @@ def _usage(match: re.Match[str], _fields: Fields) -> Found:
 
 _AFTER = r"(?:\D{0,40}?\b(?P<seconds>\d+(?:\.\d+)?) ?(?:s\b|sec)|\D{0,40}?\b(?P<seconds_ms>\d{4,8}) ?ms\b|\D{0,40}?\b(?P<seconds_m>\d+) ?min)?"
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("reply", ("prompt_tokens", "total_tokens"), r"(?:prompt|total)_tokens[\"']?\s*[:=]\s*\d+", make=_usage),
     rule("timeout", ("upstream timed out", "504 Gateway", "Gateway Time-out", "Gateway Timeout"), r"upstream timed out|504|Gateway Time-?out", reason="proxy"),
@@ -38,3 +48,4 @@ RULES: tuple[Rule, ...] = (
     rule("refused", ("context_length_exceeded", "ContextWindowExceeded", "context window exceeded", "context length exceeded", "exceeds the context window", "exceeds context length", "prompt is too long"), r"context_length_exceeded|ContextWindowExceeded|(?i:context (?:window|length) exceeded)|exceeds (?:the )?context (?:window|length)(?: of (?P<limit>\d+))?|prompt is too long(?:: (?P<tokens>\d+) tokens > (?P<limit2>\d+))?"),
     rule("http", ("429 Too Many", "status=429", "status code 429", "503 Service", "502 Bad Gateway"), r"(?P<status>429|50[23])", level="warning"),
 )
+# fmt: on

@@ -17,7 +17,9 @@ def _gpu_error(match: re.Match[str], fields: Fields) -> Found:
     if "out of memory" in why or "memory allocation" in why:
         fields["reason"] = "out of memory"
         return [("alloc-failed", fields)]
-    if re.search(r"device lost|no longer|device-side assert|unavailable|not ready|fell off|disconnected|unknown error", why):
+    if re.search(
+        r"device lost|no longer|device-side assert|unavailable|not ready|fell off|disconnected|unknown error", why
+    ):
         lost = "not ready" not in why and "unknown error" not in why and "assert" not in why
         return [("device-lost" if lost else "kernel-error", fields)]
     if "timed out" in why or "timeout" in why:
@@ -52,15 +54,16 @@ def _sycl_error(match: re.Match[str], fields: Fields) -> Found:
     return [("kernel-error", fields)]
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("alloc-failed", "Device memory allocation of size", r"Device memory allocation of size (?P<size_b>\d+) failed", make=_vulkan_alloc),
     rule("alloc-failed", "ggml_vulkan: Memory allocation", r"Memory allocation of size (?P<size_b>\d+) failed", make=_vulkan_alloc),
     rule("alloc-failed", ("ErrorOutOfDeviceMemory", "ErrorOutOfHostMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY", "exceeds device buffer size limit", "exceeds device memory allocation limit", "No suitable memory type found", "maxMemoryAllocationSize", "maxBufferSize"), r"(?P<reason>Error(?:OutOf\w+Memory)|VK_ERROR_OUT_OF_\w+|exceeds device \w+ (?:size|allocation) limit|No suitable memory type found|exceeds.*(?:maxMemoryAllocationSize|maxBufferSize))", make=_vulkan_alloc),
-    rule("alloc-failed", ("kIOGPUCommandBufferCallback", "Insufficient Memory (0"), r"(?:error: |failed: )?(?P<reason>[\w ]+) \([0-9a-fA-F]{8}:kIOGPU\w+\)|kIOGPUCommandBufferCallback\w+|Insufficient Memory", make=_metal_reason),
+    rule("alloc-failed", ("kIOGPUCommandBufferCallback", "Insufficient Memory (0"), r"(?<![\w ])(?P<reason>\w?[\w ]{0,80}) \([0-9a-fA-F]{8}:kIOGPU\w+\)|kIOGPUCommandBufferCallback\w+|Insufficient Memory", make=_metal_reason),
     rule("watchdog", "Impacting Interactivity", api="metal", reason="interactivity"),
     rule("alloc-failed", ("UR_RESULT_ERROR", "OUT_OF_RESOURCES", "ZE_RESULT_ERROR", "PI_ERROR_", "level_zero backend failed", "Native API failed"), r"(?P<why>(?:UR|ZE)_RESULT_ERROR_\w+|PI_ERROR_\w+|OUT_OF_\w+)", make=_sycl_error),
     rule("alloc-failed", ("can't allocate", "alloc_buffer: can't"), r"can.t allocate (?P<size_b>\d+) Bytes? of memory on device", api="sycl"),
-    rule("kernel-error", "exceeds maximum value of", r"(?P<reason>Grid Dimension \w+|Block Dimension \w+|\w[\w ]*) of (?P<tokens>\d+) exceeds maximum value of (?P<limit>\d+)", api="cuda", level="error"),
+    rule("kernel-error", "exceeds maximum value of", r"(?P<reason>Grid Dimension \w+|Block Dimension \w+|(?<![\w ])\w[\w ]{0,40}) of (?P<tokens>\d+) exceeds maximum value of (?P<limit>\d+)", api="cuda", level="error"),
     rule("kernel-error", ("CUDA error: ", "ROCm error: ", "HIP error: ", "MUSA error: "), r"(?P<api_name>CUDA|ROCm|HIP|MUSA) error: (?P<why>[^\n]+)", make=_gpu_error),
     rule("kernel-error", (": CUDA error", ": ROCm error", ": HIP error"), r"\.cuh?:\d+: (?P<api>CUDA|ROCm|HIP) error", make=lambda m, f: [("kernel-error", {"_weak": True, "api": "cuda" if m["api"] == "CUDA" else "rocm"})]),
     rule("kernel-error", "in function ", r"current device: (?P<device>-?\d+), in function (?P<key>\S+)", make=lambda m, f: [("attach", f)]),
@@ -68,3 +71,4 @@ RULES: tuple[Rule, ...] = (
     rule("kernel-error", ("CUBLAS_STATUS_", "CUBLAS error", "rocBLAS error"), r"(?P<reason>CUBLAS_STATUS_\w+|rocBLAS error[^\n]{0,120})", make=lambda m, f: [("alloc-failed" if "ALLOC" in m["reason"] else "kernel-error", {**f, "api": "cuda" if "CUBLAS" in m["reason"] else "rocm"})]),
     rule("kernel-error", ("out of bounds", "illegal memory access", "misaligned address", "invalid configuration argument", "invalid device function", "no kernel image", "device-side assert", "unspecified launch failure"), r"(?P<reason>illegal memory access|misaligned address|invalid configuration argument|invalid device function|device-side assert|unspecified launch failure|no kernel image[\w ]*|(?<!index )(?<!range )out of bounds (?:read|write|access))"),
 )
+# fmt: on

@@ -18,7 +18,11 @@ def _template(match: re.Match[str], fields: Fields) -> Found:
     """Lines that differ only in numbers are of one kind."""
     text = _MARKS.sub("", match.string[:400], count=1) or match.string[:400]
     fields["key"] = " ".join(_DIGITS.sub("#", text).split())[:80]
-    kind: EventKind = "generic-warning" if re.search(r"\b(?:WARN(?:ING)?|warning|Warning)\b", match.string[: match.end()]) else "generic-error"
+    kind: EventKind = (
+        "generic-warning"
+        if re.search(r"\b(?:WARN(?:ING)?|warning|Warning)\b", match.string[: match.end()])
+        else "generic-error"
+    )
     return [(kind, fields)]
 
 
@@ -29,6 +33,7 @@ def _memory(match: re.Match[str], fields: Fields) -> Found:
     return [("alloc-failed", fields)]
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("crash", "panic: ", r"\bpanic: (?P<reason>[^\n]{0,200})", key="panic"),
     rule("crash", ("terminate called", "terminating due to uncaught", "terminating with uncaught", "libc++abi"), r"(?:terminate called after throwing an instance of|uncaught exception of type) '?(?P<reason>[\w:<> ]+)'?|terminate called", key="uncaught"),
@@ -42,3 +47,4 @@ RULES: tuple[Rule, ...] = (
     rule("generic-error", ("ERROR", "CRITICAL", "FATAL", "Traceback (most recent", "Exception:", "Error:", "error:", "Exception in", "fatal:", "fatal error", "Fatal error", "[error]", '"error"'), r"\bERROR\b|\bCRITICAL\b|\bFATAL\b|Traceback \(most recent|\b\w*(?:Exception|Error): ?\S|\berror: ?\S|Exception in|fatal:|[Ff]atal error|\[error\]|\"error\"", make=_template),
     rule("generic-warning", ("WARNING", "[WARN]", " WARN ", "warning:", "Warning:"), r"\bWARN(?:ING)?\b|\b[Ww]arning: ?\S", make=_template),
 )
+# fmt: on

@@ -15,6 +15,7 @@ def _timings(match: re.Match[str], fields: Fields) -> Found:
     return [("timing", fields)]
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("refused", ("Input prompt is too big compared to KV size", "context_length_exceeded: "), r"Input prompt is too big compared to KV size|context_length_exceeded"),
     rule("pool-full", "KV cache is full - try increasing", reason="no-slot"),
@@ -26,3 +27,4 @@ RULES: tuple[Rule, ...] = (
     rule("truncated", 'msg="input truncated', r"input truncated.*?n_ctx=(?P<limit>\d+).*?n_prompt_tokens=(?P<tokens>\d+)"),
     rule("context-shift", 'msg="slot context shift', r"slot context shift.*?n_discard=(?P<count>\d+)"),
 )
+# fmt: on

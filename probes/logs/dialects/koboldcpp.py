@@ -24,6 +24,7 @@ def _limit(match: re.Match[str], _fields: Fields) -> Found:
     return found
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("reply", "CtxLimit:", r"CtxLimit:\s*(?P<used>\d+)/(?P<limit>\d+)", make=_limit),
     rule("context-shift", "Context Shifting: Erased", r"Context Shifting: Erased (?P<count>\d+) tokens at position (?P<kept>\d+)"),
@@ -35,3 +36,4 @@ RULES: tuple[Rule, ...] = (
     rule("config-ignored", ("ContextShift is disabled", "context shifting disabled", "Context shift disabled", "ContextShift will be disabled", "not compatible with context shift"), r"(?i:context ?shift\w*) (?:is |will be )?disabled[^\n]{0,80}|not compatible with context shift", key="context_shift", level="warning"),
     rule("window", "Allocated context", r"(?:Loaded|Allocated) context(?: size)?(?: of)?:? (?P<tokens>\d+)", which="in-force"),
 )
+# fmt: on

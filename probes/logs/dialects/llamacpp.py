@@ -25,8 +25,20 @@ def _buffer(match: re.Match[str], fields: Fields) -> Found:
     if _PROJECTOR_HEADS.search(head):
         component = "projector"
     elif component is None:
-        component = "weights" if "load_tensors" in head else "kv" if "kv_cache" in head else "state" if match["state"] else "other"
-    if not re.match(r"(?:CUDA|ROCm|HIP|MUSA|Vulkan|SYCL|MTL|Metal|CPU|RPC|Meta|CANN|OpenCL|HTP|BLAS|Kompute|GPU|VK|NPU|ACCEL|WebGPU|ZenDNN)", device, re.IGNORECASE):
+        component = (
+            "weights"
+            if "load_tensors" in head
+            else "kv"
+            if "kv_cache" in head
+            else "state"
+            if match["state"]
+            else "other"
+        )
+    if not re.match(
+        r"(?:CUDA|ROCm|HIP|MUSA|Vulkan|SYCL|MTL|Metal|CPU|RPC|Meta|CANN|OpenCL|HTP|BLAS|Kompute|GPU|VK|NPU|ACCEL|WebGPU|ZenDNN)",
+        device,
+        re.IGNORECASE,
+    ):
         return []
     fields.update(device=device, component=component)
     return [("buffer", fields)]
@@ -50,7 +62,9 @@ def _kv_self(match: re.Match[str], fields: Fields) -> Found:
 
 def _creating(match: re.Match[str], fields: Fields) -> Found:
     what = " ".join(match["what"].lower().split())
-    fields["which"] = {"non-swa": "base", "swa": "swa", "main": "main", "indexer": "indexer"}.get(what, what.replace(" ", "-"))
+    fields["which"] = {"non-swa": "base", "swa": "swa", "main": "main", "indexer": "indexer"}.get(
+        what, what.replace(" ", "-")
+    )
     return [("kv-cache", fields)]
 
 
@@ -62,7 +76,9 @@ def _context_value(match: re.Match[str], fields: Fields) -> Found:
             return []
         return [("window", {"which": "in-force" if key == "n_ctx" else "per-slot", "tokens": value, "key": key})]
     if key == "flash_attn":
-        return [("flash-attention", {"on": None if text == "auto" else text in {"enabled", "1", "true"}, "reason": text})]
+        return [
+            ("flash-attention", {"on": None if text == "auto" else text in {"enabled", "1", "true"}, "reason": text})
+        ]
     if key == "n_seq_max":
         return [("slots", {"count": value, "key": key})]
     if key == "kv_unified":
@@ -151,7 +167,9 @@ def _named_alloc(match: re.Match[str], fields: Fields) -> Found:
 
 
 def _timing(match: re.Match[str], fields: Fields) -> Found:
-    fields["phase"] = {"prompt eval": "prefill", "eval": "generation", "total": "total"}[" ".join(match["what"].split())]
+    fields["phase"] = {"prompt eval": "prefill", "eval": "generation", "total": "total"}[
+        " ".join(match["what"].split())
+    ]
     if fields["phase"] == "total" or not fields.get("tokens"):
         return []
     if fields.get("tps") is None and fields.get("seconds"):
@@ -198,7 +216,13 @@ def _similarity(match: re.Match[str], fields: Fields) -> Found:
 
 def _reprocess(match: re.Match[str], fields: Fields) -> Found:
     text = match.string.lower()
-    fields["reason"] = "swa" if "swa" in text and "hybrid" not in text else "hybrid" if "hybrid" in text or "recurrent" in text else "unknown"
+    fields["reason"] = (
+        "swa"
+        if "swa" in text and "hybrid" not in text
+        else "hybrid"
+        if "hybrid" in text or "recurrent" in text
+        else "unknown"
+    )
     if "swa or" in text or ("swa" in text and "hybrid" in text):
         fields["reason"] = "swa-or-hybrid"
     return [("full-reprocess", fields)]
@@ -221,7 +245,12 @@ def _table_row(match: re.Match[str], fields: Fields) -> Found:
     for group, component in (("model", "weights"), ("context", "kv"), ("compute", "compute")):
         value = number(match[group])
         if value is not None:
-            found.append(("buffer", {"device": device, "component": component, "size_bytes": round(value * 2**20), "key": "breakdown"}))
+            found.append(
+                (
+                    "buffer",
+                    {"device": device, "component": component, "size_bytes": round(value * 2**20), "key": "breakdown"},
+                )
+            )
     if match["all"] is not None:
         total, free = number(match["all"]), number(match["left"])
         found.append(
@@ -284,11 +313,13 @@ def _shift(match: re.Match[str], fields: Fields) -> Found:
     reason = fields.get("reason") or ""
     return [("context-shift", {**fields, "key": "off" if "disabled" in reason or "not support" in reason else None})]
 
+
+# fmt: off
 RULES: tuple[Rule, ...] = (
     # --- start, program, devices
     rule("program", ("build: ", " with cc", "build info", "build_info"), r"\b(?:main|build|cmn\s.*|srv\s.*|build_info)\s*[:=]\s*(?:build\s*[=:]?\s*)?(?P<version>b?\d{3,6}(?:-[0-9a-f]{6,12}| \([0-9a-f]{6,12}\)))", name="llama.cpp"),
     rule("program", "build_info: ", r"build_info:\s*(?P<version>b\d+-\w+)", name="llama.cpp"),
-    rule("command", ("llama-server -", "llama-server.exe -", "llama-cli -", "llama-bench -", "llama-server --", "/server -m "), r"(?P<value>(?:\S*/|[A-Za-z]:\\\S*)?(?:llama-(?:server|cli|bench|perplexity)(?:\.exe)?|server)[\"']?\s+-{1,2}[a-zA-Z].*)"),
+    rule("command", ("llama-server -", "llama-server.exe -", "llama-cli -", "llama-bench -", "llama-server --", "/server -m "), r"(?<![^\s\"])(?P<value>(?:\S{0,300}/|[A-Za-z]:\\\S{0,300})?(?:llama-(?:server|cli|bench|perplexity)(?:\.exe)?|server)[\"']?\s{1,4}-{1,2}[a-zA-Z].{0,480})"),
     rule("loading", ("loading draft model", "creating MTP draft context", "loading draft"), which="draft"),
     rule("loading", ("loading model '", 'loading model"', "loaded meta data with", "loading model from"), r"loading model(?: from)?\s*['\"]?(?P<name>[^'\"\s]+)|loaded meta data with \d+ key-value pairs and \d+ tensors from (?P<name2>.+?) \(version"),
     rule("device-found", "- using device ", r"using device (?P<device>\S+)\s+\((?P<name>[^()]*(?:\([^()]*\)[^()]*)*)\)(?:\s+\([^)]*\))?\s+-\s+" + _FREE),
@@ -309,7 +340,7 @@ RULES: tuple[Rule, ...] = (
     rule("alloc-failed", "unable to allocate", r"unable to allocate (?P<device>\S+) buffer", component="weights", make=_named_alloc),
     rule("alloc-failed", "buffer of size", r"failed to allocate (?P<device>[A-Za-z]\S*) (?:buffer|tensor) of size (?P<size_b>\d+)", make=_named_alloc),
     rule("alloc-failed", "failed to allocate output buffer", r"failed to allocate output buffer of size (?P<size_mib>[\d.]+) MiB", component="output"),
-    rule("alloc-failed", "failed to allocate buffer of size", r"(?:(?P<device>\w*cpu\w*)_buffer\S*|\S*): failed to allocate buffer of size (?P<size_b>\d+)", api="cpu", make=lambda m, f: [("alloc-failed", {**f, "device": "CPU"})]),
+    rule("alloc-failed", "failed to allocate buffer of size", r"failed to allocate buffer of size (?P<size_b>\d+)", api="cpu", make=lambda m, f: [("alloc-failed", {**f, "device": "CPU"})]),
     rule("alloc-failed", "insufficient memory (attempted", r"insufficient memory \(attempted to allocate (?P<size_mib>[\d.]+) MB\)", api="cpu", device="CPU"),
     rule("alloc-failed", ("failed to allocate buffer for", "failed to allocate compute", "failed to create memory", "failed to allocate KV", "failed to allocate kv", "llama_kv_cache_init() failed", "failed to allocate graph"), r"failed to allocate buffer for (?:the )?(?P<kv>kv|rs|DSV4)|failed to allocate (?P<compute>compute|graph)|(?P<kv2>failed to create memory|failed to allocate (?:KV|kv)|llama_kv_cache_init\(\) failed)", make=_cache_alloc),
     rule("alloc-failed", ("failed to allocate Metal buffer", "failed to allocate buffer, size"), r"failed to allocate Metal buffer of (?P<size_b>\d+) bytes|failed to allocate buffer, size =\s*(?P<size_mib>[\d.]+) MiB", api="metal"),
@@ -318,7 +349,7 @@ RULES: tuple[Rule, ...] = (
     rule("config-ignored", "failed to mlock", r"failed to mlock (?P<size_b>\d+)-byte buffer", key="mlock", level="warning"),
     rule("alloc-failed", ("failed to allocate memory for prompt cache", "std::bad_alloc", "bad allocation", "Cannot allocate memory"), r"(?P<cache>failed to allocate memory for prompt cache)|std::bad_alloc|bad allocation|Cannot allocate memory", api="cpu", make=_host_alloc),
     # --- errors of the device
-    rule("kernel-error", ("ggml_cuda_compute_forward", "ggml_metal_op_encode", "failed to compute graph", "graph_compute: ggml_backend", "failed with error -"), r"(?P<key>\w+): (?P<reason>\S+ failed|unsupported op[^\n]{0,80}|failed to compute graph[^\n]{0,60}|ggml_backend_sched_graph_compute_async failed[^\n]{0,40})", make=lambda m, f: [("unsupported" if "unsupported" in m["reason"] else "decode-failed", {**f, "reason": "compute" if "unsupported" not in m["reason"] else m["reason"]})]),
+    rule("kernel-error", ("ggml_cuda_compute_forward", "ggml_metal_op_encode", "failed to compute graph", "graph_compute: ggml_backend", "failed with error -"), r"\b(?P<key>\w{1,80}): (?P<reason>\S{1,60} failed|unsupported op[^\n]{0,80}|failed to compute graph[^\n]{0,60}|ggml_backend_sched_graph_compute_async failed[^\n]{0,40})", make=lambda m, f: [("unsupported" if "unsupported" in m["reason"] else "decode-failed", {**f, "reason": "compute" if "unsupported" not in m["reason"] else m["reason"]})]),
     # --- refused loads
     rule("load-failed", ("requires flash_attn", "requires Flash Attention", "requires flash attention"), r"V cache (?:quantization )?(?:requires|was requested, but this requires) [Ff]lash[_ ][Aa]tt|requires flash_attn to be enabled", reason="quantised V cache needs flash attention", component="kv"),
     rule("load-failed", "does not support different K", r"model does not support different K \((?P<type_k>\S+)\) and V \((?P<type_v>\S+)\)", reason="different K and V types"),
@@ -327,7 +358,7 @@ RULES: tuple[Rule, ...] = (
     rule("flash-attention", "enabling flash_attn since", on=True, reason="needed for a quantised V cache"),
     rule("flash-attention", "usually due to missing support", r"layer (?P<count>\d+) is assigned to device (?P<device>\S+) but (?P<reason>[^\n]+?) is assigned to device (?P<value>\S+)", on=False, level="warning", key="moved"),
     rule("flash-attention", ("Flash Attention was auto", "Flash Attention not supported", "Flash Attention is disabled", "Flash Attention enabled", "Flash Attention disabled"), r"Flash Attention (?:was auto, set to (?P<on>enabled|disabled)|(?P<on2>enabled|disabled)|not supported|is disabled)", key="auto"),
-    rule("unsupported", ("set to disabled", "it will be disabled", "will be disabled", "is not supported by this", "is not supported by multimodal"), r"(?P<key>[A-Za-z_][\w -]{1,60}?)\s+(?:is )?not supported(?: by (?P<reason>[^,\n]+))?, (?:set to|it will be) disabled|(?P<key2>\w+) (?:is not supported by [^,\n]+|will be disabled)", level="warning"),
+    rule("unsupported", ("set to disabled", "it will be disabled", "will be disabled", "is not supported by this", "is not supported by multimodal"), r"\b(?P<key>[A-Za-z_][\w-]{1,40}(?: [\w-]{1,30}){0,3}?) (?:is )?not supported(?: by (?P<reason>[^,\n]+))?, (?:set to|it will be) disabled|\b(?P<key2>\w{1,60}) (?:is not supported by [^,\n]+|will be disabled)", level="warning"),
     rule("load-failed", ("error loading model", "failed to load model", "failed to create context", "failed to create_context", "exiting due to model loading error", "failed to initialize the context", "unable to load model", "Failed to create context", "unable to create llama context", "unable to create context", "failed to load draft model", "failed to create MTP context", "failed to load multimodal", "unknown model architecture", "Failed to create llama_context", "Failed to load model from"), r"error loading model: (?P<reason>[^\n]+)|failed to initialize the context: (?P<reason2>[^\n]+)|(?P<reason3>unknown model architecture[^\n]{0,80})|(?:[Ff]ailed to (?:load|create|initialize)|unable to (?:load|create)|exiting due to)[^\n]{0,160}"),
     rule("load-failed", ("_M_range_check", "std::out_of_range", "vector::_M"), r"(?P<reason>(?:vector|basic_string|map|array|deque)::_M_range_check[^\n]{0,120}|std::out_of_range[^\n]{0,120}|invalid vector subscript)", make=lambda m, f: [("crash", f)]),
     # --- windows, slots
@@ -342,11 +373,11 @@ RULES: tuple[Rule, ...] = (
     rule("window-capped", "n_ctx is not divisible", r"rounding down to (?P<tokens>\d+)", reason="rounding"),
     rule("window", ("n_ctx_train adjusted", "re-adjusting n_ctx_train"), r"n_ctx_train adjusted to (?P<tokens>\d+)", which="trained", key="yarn"),
     rule("window", ("n_ctx  ", "n_ctx         = ", "n_ctx_seq  ", "n_ctx_per_seq ", "n_ctx      ", "n_seq_max  ", "n_seq_max ", "n_batch  ", "n_ubatch  ", "flash_attn  ", "flash_attn = ", "kv_unified  ", "freq_base  ", "freq_scale ", "n_rs_seq"), r"^(?:.*\b(?:llama_\w+|constructor|llama_init_from_model)\s*:\s*|\s*)(?P<key>n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|freq_base|freq_scale|mla_attn|n_rs_seq)\s*=\s*(?P<text>\S+)\s*$", make=_context_value),
-    rule("window", ("print_info: ", "llm_load_print_meta: "), r"(?:print_info|llm_load_print_meta):\s*(?P<key>[\w. ]+?)\s*=\s*(?P<text>[^\n]*)", make=_print_info),
+    rule("window", ("print_info: ", "llm_load_print_meta: "), r"(?:print_info|llm_load_print_meta):\s{0,4}(?P<key>\w[\w. ]{0,40}?)\s{0,30}=\s{0,4}(?P<text>[^\n]{0,400})", make=_print_info),
     rule("window", "- kv ", r"- kv\s+\d+:\s+(?P<key>[\w.-]+)\s+\S+\s*=\s*(?P<text>[^\n]{0,200})", make=_meta),
     # --- buffers and cache
     rule("layers-offloaded", "layers to GPU", r"offloaded\s+(?P<count>\d+)/(?P<of>\d+)\s+layers to GPU"),
-    rule("buffer", "buffer size", r"(?P<device>[A-Za-z][\w.\-()\[\]:]*?\d*(?:\[[^\]\s]*\])?)\s+(?P<what>model|KV|RS|compute|output|(?P<state>DSV4 \S+ state|\w+ state))?\s*buffer size\s*=\s*(?P<size_mib>[\d.]+)\s*MiB", make=_buffer),
+    rule("buffer", "buffer size", r"(?<![\w.\-])(?P<device>[A-Za-z][\w.\-():]{0,40}(?:\[[^\]\s]{1,80}\])?)\s{1,20}(?P<what>model|KV|RS|compute|output|(?P<state>DSV4 \S{1,30} state|\w{1,30} state))?\s{0,8}buffer size\s{0,4}=\s*(?P<size_mib>[\d.]+)\s*MiB", make=_buffer),
     rule("kv-cache", ("seqs), K (", "seqs),  K ("), r"size =\s*(?P<size_mib>[\d.]+) MiB \(\s*(?P<tokens>\d+) cells,\s*(?P<layers>\d+) layers,\s*(?P<seqs>\d+)(?:/\s*(?P<streams>\d+))? seqs\),\s*K \((?P<type_k>\w+)\):\s*[\d.]+ MiB,\s*V \((?P<type_v>\w+)\)", make=_kv_total),
     rule("kv-cache", "rs_seq), R (", r"size =\s*(?P<size_mib>[\d.]+) MiB \(\s*(?P<tokens>\d+) cells,\s*(?P<layers>\d+) layers,\s*(?P<count>\d+) seqs", which="state"),
     rule("kv-cache", "seqs), R (", r"size =\s*(?P<size_mib>[\d.]+) MiB \(\s*(?P<tokens>\d+) cells,\s*(?P<layers>\d+) layers,\s*(?P<count>\d+) seqs", which="state"),
@@ -406,3 +437,4 @@ RULES: tuple[Rule, ...] = (
     rule("crash", ("GGML_ASSERT", "GGML_ABORT", "ggml_abort", "llama_abort"), r"GGML_ASSERT(?:: ?\S+:\d+: ?|\()(?P<reason>[^\n]{0,160})|(?P<reason2>GGML_ABORT|ggml_abort|llama_abort)"),
     rule("load-failed", ("error: invalid argument", "error while handling argument", "unknown argument"), r"(?:invalid argument|error while handling argument|unknown argument)[: ]+\"?(?P<key>[^\s\":]+)", reason="command line"),
 )
+# fmt: on

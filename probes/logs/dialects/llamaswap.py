@@ -7,6 +7,7 @@ from probes.logs.rule import Rule, rule
 
 NAME = "llama-swap"
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("crash", ("upstream command exited prematurely", "process exited but not StateStopping", "ExitError >>", "exited unexpectedly", "upstream exited"), r"(?:exited prematurely|not StateStopping|ExitError|exited unexpectedly|upstream exited)[^\n]{0,120}", key="upstream"),
     rule("timeout", ("health check timed out", "healthcheck timed out", "Health check timed out"), r"[Hh]ealth ?check timed out(?: after (?P<seconds>[\d.]+) ?s)?", reason="load"),
@@ -15,3 +16,4 @@ RULES: tuple[Rule, ...] = (
     rule("command", "Executing start command: ", r"Executing start command: (?P<value>[^\n]{1,500})"),
     rule("loading", "loading upstream", r"loading upstream (?P<name>\S+)"),
 )
+# fmt: on

@@ -7,6 +7,7 @@ from probes.logs.rule import Rule, rule
 
 NAME = "lmstudio"
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("refused", ("tokens to keep from the initial prompt", "when context the overflows", "when the context overflows", "Cannot truncate prompt with n_keep"), r"(?:tokens to keep from the initial prompt.*?)?n_keep:? ?\(?(?P<tokens>\d+)\)?\s*>=\s*n_ctx:? ?\(?(?P<limit>\d+)\)?|keep the first (?P<tokens2>\d+) tokens when.*?context length of only (?P<limit2>\d+) tokens|n_keep \((?P<tokens3>\d+)\) >= n_ctx \((?P<limit3>\d+)\)|tokens to keep from the initial prompt is greater", reason="keep"),
     rule("truncated", "does not currently support mid-generation context overflow", r"Reached context length of (?P<limit>\d+) tokens with model \(arch: (?P<name>[^)]*)\)", reason="window-reached"),
@@ -18,3 +19,4 @@ RULES: tuple[Rule, ...] = (
     rule("program", "[LM STUDIO SERVER]", r"\[LM STUDIO SERVER\] (?P<value>Server started|Success! HTTP server listening)[^\n]{0,100}", name="lm-studio"),
     rule("window", ("loaded_context_length", '"contextLength"', "loaded with context length"), r"loaded_context_length\"?\s*[:=]\s*(?P<tokens>\d+)|\"contextLength\"\s*:\s*(?P<tokens2>\d+)|loaded with context length of (?:only )?(?P<tokens3>\d+)", which="in-force", key="loaded"),
 )
+# fmt: on

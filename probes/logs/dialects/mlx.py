@@ -7,6 +7,7 @@ from probes.logs.rule import Rule, rule
 
 NAME = "mlx"
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("prefill-progress", "rompt processing progress: ", r"rompt processing progress:\s*(?P<tokens>\d+)\s*/\s*(?P<of>\d+)"),
     rule("cache-store", ("KV Caches: ", "Prompt Cache: "), r"(?:KV Caches|Prompt Cache): (?P<count>\d+) seq(?:uences)?, (?P<size_gb>[\d.]+) GB(?:, latest user cache (?P<tokens>\d+) tokens)?", key="all"),
@@ -23,3 +24,4 @@ RULES: tuple[Rule, ...] = (
     rule("program", ("Starting httpd at", "mlx_lm.server is not recommended"), r"Starting httpd at (?P<value>\S+)", name="mlx_lm"),
     rule("model-loaded", "Batch eval all weights", r"Batch eval all weights: (?P<seconds_ms>\d+) ?ms", key="weights"),
 )
+# fmt: on

@@ -22,7 +22,10 @@ _ENV = re.compile(r"\b((?:OLLAMA|LLAMA_ARG)_\w+):([^\s\]]*)")
 
 def pairs(line: str) -> dict[str, str]:
     """Read the key=value pairs of a slog line."""
-    return {key: value[1:-1].replace('\\"', '"') if value.startswith('"') else value for key, value in _PAIR.findall(line[:20_000])}
+    return {
+        key: value[1:-1].replace('\\"', '"') if value.startswith('"') else value
+        for key, value in _PAIR.findall(line[:20_000])
+    }
 
 
 def _server_config(match: re.Match[str], _fields: Fields) -> Found:
@@ -49,15 +52,43 @@ def _offload(match: re.Match[str], _fields: Fields) -> Found:
     values = pairs(match.string)
     found: Found = []
     if "layers.offload" in values:
-        found.append(("layers-offloaded", {"count": integer(values["layers.offload"]), "of": integer(values.get("layers.model", "")), "key": "planner"}))
-    for key, component in (("memory.required.kv", "kv"), ("memory.weights.total", "weights"), ("memory.graph.full", "compute")):
+        found.append(
+            (
+                "layers-offloaded",
+                {
+                    "count": integer(values["layers.offload"]),
+                    "of": integer(values.get("layers.model", "")),
+                    "key": "planner",
+                },
+            )
+        )
+    for key, component in (
+        ("memory.required.kv", "kv"),
+        ("memory.weights.total", "weights"),
+        ("memory.graph.full", "compute"),
+    ):
         size = human_bytes(values.get(key, ""))
         if size is not None:
-            found.append(("buffer", {"device": "planner", "component": component, "size_bytes": size, "key": "planner"}))
-    full, available = human_bytes(values.get("memory.required.full", "")), values.get("memory.available", "").strip("[]")
+            found.append(
+                ("buffer", {"device": "planner", "component": component, "size_bytes": size, "key": "planner"})
+            )
+    full, available = (
+        human_bytes(values.get("memory.required.full", "")),
+        values.get("memory.available", "").strip("[]"),
+    )
     free = [size for part in re.findall(r"[\d.]+ [KMGT]?i?B", available) if (size := human_bytes(part)) is not None]
     if full is not None:
-        found.append(("fit", {"size_bytes": full, "free_bytes": sum(free) if free else None, "key": "planner", "count": len(free) or None}))
+        found.append(
+            (
+                "fit",
+                {
+                    "size_bytes": full,
+                    "free_bytes": sum(free) if free else None,
+                    "key": "planner",
+                    "count": len(free) or None,
+                },
+            )
+        )
     return found
 
 
@@ -65,13 +96,22 @@ def _device_size(match: re.Match[str], fields: Fields) -> Found:
     values = pairs(match.string)
     component = {"model weights": "weights", "kv cache": "kv", "compute graph": "compute"}[match["what"]]
     size = human_bytes(values.get("size", ""))
-    return [("buffer", {**fields, "device": values.get("device"), "component": component, "size_bytes": size})] if size is not None else []
+    return (
+        [("buffer", {**fields, "device": values.get("device"), "component": component, "size_bytes": size})]
+        if size is not None
+        else []
+    )
 
 
 def _compute(match: re.Match[str], _fields: Fields) -> Found:
     values = pairs(match.string)
     name = values.get("description") or values.get("name")
-    if name and values.get("description") is None and values.get("library") and re.fullmatch(r"(?:CUDA|ROCm|Vulkan|Metal|CPU)\d*", name):
+    if (
+        name
+        and values.get("description") is None
+        and values.get("library")
+        and re.fullmatch(r"(?:CUDA|ROCm|Vulkan|Metal|CPU)\d*", name)
+    ):
         name = None
     device = values.get("name") if values.get("description") else values.get("id")
     return [
@@ -96,7 +136,9 @@ def _ps(match: re.Match[str], fields: Fields) -> Found:
     split = re.match(r"(\d+)%(?:/(\d+)%)?\s+(CPU/GPU|GPU|CPU)", processor)
     share = None
     if split is not None:
-        share = float(split[2] or 0) / 100 if split[3] == "CPU/GPU" else float(split[1]) / 100 if split[3] == "GPU" else 0.0
+        share = (
+            float(split[2] or 0) / 100 if split[3] == "CPU/GPU" else float(split[1]) / 100 if split[3] == "GPU" else 0.0
+        )
     size = human_bytes(match["size"] or "") if match["size"] else None
     found.append(("placement", {"name": fields.get("name"), "size_bytes": size, "value": share, "reason": processor}))
     if fields.get("tokens"):
@@ -110,7 +152,9 @@ def _cli(match: re.Match[str], fields: Fields) -> Found:
     phase = "prefill" if prompt else "generation"
     if what == "count":
         tokens = integer(text.split()[0]) if text else None
-        return [("reply", {"tokens" if prompt else "count": tokens, "key": "prompt-count" if prompt else "reply-count"})]
+        return [
+            ("reply", {"tokens" if prompt else "count": tokens, "key": "prompt-count" if prompt else "reply-count"})
+        ]
     if what == "rate":
         return [("timing", {"phase": phase, "tps": number(text.split()[0]) if text else None, "key": "rate"})]
     return [("timing", {"phase": phase, "seconds": go_seconds(text), "key": "duration"})]
@@ -124,29 +168,53 @@ def _json_reply(match: re.Match[str], _fields: Fields) -> Found:
     prompt, reply = value("prompt_eval_count"), value("eval_count")
     why = re.search(r"\"done_reason\"\s*:\s*\"(\w+)\"", match.string)
     found: Found = [
-        ("reply", {"tokens": prompt, "count": reply, "of": (prompt or 0) + (reply or 0), "reason": why[1] if why else None, "key": "ollama-json"})
+        (
+            "reply",
+            {
+                "tokens": prompt,
+                "count": reply,
+                "of": (prompt or 0) + (reply or 0),
+                "reason": why[1] if why else None,
+                "key": "ollama-json",
+            },
+        )
     ]
     for phase, tokens, key in (("prefill", prompt, "prompt_eval_duration"), ("generation", reply, "eval_duration")):
         nanoseconds = value(key)
         if tokens and nanoseconds:
             seconds = nanoseconds / 1e9
-            found.append(("timing", {"phase": phase, "tokens": tokens, "seconds": seconds, "tps": round(tokens / seconds, 4)}))
+            found.append(
+                ("timing", {"phase": phase, "tokens": tokens, "seconds": seconds, "tps": round(tokens / seconds, 4)})
+            )
     return found
 
 
 def _runner_ended(match: re.Match[str], fields: Fields) -> Found:
     found: Found = [("crash", {**fields, "key": "runner"})]
     why = fields.get("reason") or ""
-    if re.search(r"out of memory|cudaMalloc|failed to allocate|unable to allocate|insufficient memory", why, re.IGNORECASE):
+    if re.search(
+        r"out of memory|cudaMalloc|failed to allocate|unable to allocate|insufficient memory", why, re.IGNORECASE
+    ):
         found.append(("alloc-failed", {"reason": "out of memory", "api": "cuda" if "cuda" in why.lower() else None}))
     return found
 
 
 def _loading_slot(match: re.Match[str], _fields: Fields) -> Found:
     values = pairs(match.string)
-    return [("cache-reuse", {"tokens": integer(values.get("used", "")), "of": integer(values.get("prompt", "")), "slot": integer(values.get("id", "")), "key": "cache-slot"})]
+    return [
+        (
+            "cache-reuse",
+            {
+                "tokens": integer(values.get("used", "")),
+                "of": integer(values.get("prompt", "")),
+                "slot": integer(values.get("id", "")),
+                "key": "cache-slot",
+            },
+        )
+    ]
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("truncated", "truncating input prompt", r"truncating input prompt\"?.*?\blimit=(?P<limit>\d+)\s+prompt=(?P<tokens>\d+)\s+(?:keep=(?P<of>\d+)\s+)?new=(?P<kept>\d+)", reason="input-prompt", level="warning", make=lambda m, f: [("truncated", {k: v for k, v in f.items() if k != "of"})]),
     rule("truncated", ("messages which exceed context length", "truncating input messages"), r"truncating (?:input|native chat) messages.*?(?:truncated=(?P<count>\d+))?$", reason="messages-dropped"),
@@ -174,10 +242,11 @@ RULES: tuple[Rule, ...] = (
     rule("generic-warning", "unable to refresh free memory", key="free-memory-unknown"),
     rule("model-loaded", "runner started in", r"runner started in (?P<seconds>[\d.]+) seconds"),
     rule("http", "[GIN]", r"\|\s*(?P<status>\d{3})\s*\|\s*(?P<took>[\d.hmsµun]+)\s*\|[^|]*\|\s*(?P<key>[A-Z]+)\s+\"(?P<name>[^\"]{1,200})\"", make=_gin),
-    rule("placement", ("% GPU", "% CPU"), r"(?:(?P<name>\S+)\s+[0-9a-f]{12}\s+(?P<size>[\d.]+ ?[KMGT]?B)\s+|(?i:processor)[\s:|]+)(?P<processor>\d+%(?:/\d+%)? (?:CPU/GPU|GPU|CPU))(?:\s+(?P<tokens>\d{3,8})\b)?", make=_ps),
+    rule("placement", ("% GPU", "% CPU"), r"(?:(?<!\S)(?P<name>\S{1,120})\s{1,40}[0-9a-f]{12}\s{1,40}(?P<size>[\d.]+ ?[KMGT]?B)\s{1,40}|(?i:processor)[\s:|]{1,40})(?P<processor>\d+%(?:/\d+%)? (?:CPU/GPU|GPU|CPU))(?:\s+(?P<tokens>\d{3,8})\b)?", make=_ps),
     rule("window", "CONTEXT  ", r"^\W*CONTEXT\s+(?P<tokens>\d{3,8})\s*$", which="in-force", key="ps"),
     rule("placement", "SIZE  ", r"^\W*SIZE\s+(?P<size_h>[\d.]+ ?[KMGT]B)\s*$"),
     rule("timing", ("eval count:", "eval rate:", "eval duration:"), r"(?P<prompt>prompt )?eval (?P<what>count|rate|duration):\s*(?P<text>[^\n]{1,60})", make=_cli),
     rule("reply", "prompt_eval_count", r"\"prompt_eval_count\"\s*:", make=_json_reply),
     rule("refused", ("the prompt is longer than the context length", "exceeds the model's maximum context length"), r"the prompt is longer than the context length|input length \((?P<tokens>\d+) tokens\) exceeds the model's maximum context length \((?P<limit>\d+) tokens\)"),
 )
+# fmt: on

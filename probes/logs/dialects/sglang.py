@@ -27,7 +27,17 @@ def _decode(match: re.Match[str], _fields: Fields) -> Found:
     speed = re.search(r"gen throughput \(token/s\): ([\d.]+)", text)
     found: Found = []
     if speed is not None:
-        found.append(("timing", {"phase": "generation", "tokens": _number(r"#(?:full )?token: (\d+)", text), "tps": number(speed[1]), "key": "batch"}))
+        found.append(
+            (
+                "timing",
+                {
+                    "phase": "generation",
+                    "tokens": _number(r"#(?:full )?token: (\d+)", text),
+                    "tps": number(speed[1]),
+                    "key": "batch",
+                },
+            )
+        )
     return [*found, *_usage(text)]
 
 
@@ -61,6 +71,7 @@ def _allocated(match: re.Match[str], fields: Fields) -> Found:
     return [("kv-pool", {**fields, "size_bytes": round(sum(sizes) * (1 << 30)), "key": "allocated"})]
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("kv-pool", "KV Cache is allocated", r"KV Cache is allocated\.(?: dtype: (?P<type_k>[\w.]+),)? #tokens: (?P<tokens>\d+)", make=_allocated),
     rule("kv-pool", "max_total_num_tokens=", r"max_total_num_tokens=(?P<tokens>\d+)", make=_pool),
@@ -76,3 +87,4 @@ RULES: tuple[Rule, ...] = (
     rule("watchdog", "Watchdog timeout", r"[Ww]atchdog timeout \(self\.watchdog_timeout=(?P<seconds>[\d.]+)|Watchdog timeout", api="engine"),
     rule("program", "server_args=ServerArgs", r"server_args=ServerArgs\((?P<value>.{0,480})", name="sglang"),
 )
+# fmt: on

@@ -22,19 +22,26 @@ def _metrics(match: re.Match[str], _fields: Fields) -> Found:
     generated = re.search(r"(\d+) tokens generated", text)
     rate = re.search(r"Generate: ([\d.,]+) T/s", text)
     if rate is not None:
-        found.append(("timing", {"phase": "generation", "tokens": integer(generated[1]) if generated else None, "tps": number(rate[1])}))
+        found.append(
+            (
+                "timing",
+                {"phase": "generation", "tokens": integer(generated[1]) if generated else None, "tps": number(rate[1])},
+            )
+        )
     context = re.search(r"Context: (\d+) tokens", text)
     if context is not None:
         found.append(("request", {"tokens": integer(context[1])}))
     return found
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("timing", "Metrics (ID: ", r"Metrics \(ID.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
-    rule("timing", "Metrics: ", r"(?P<generated>\d+) tokens generated in [\d.]+ seconds.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
+    rule("timing", "Metrics: ", r"\b(?P<generated>\d{1,9}) tokens generated in [\d.]+ seconds.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
     rule("alloc-failed", ("Insufficient VRAM in split", "Insufficient VRAM for model", "Insufficient space in device allocation"), component="weights", api="torch", reason="split leaves no room"),
     rule("refused", ("exceeds the available context size of", "Initial job allocation requires", "Job requires"), r"(?:Prompt length (?P<tokens>\d+)|requires (?P<tokens2>\d+) (?:cache )?tokens)[^\d\n]{0,60}exceeds the available context size of (?P<limit>\d+)"),
-    rule("refused", ("is greater than max_seq_len", "exceeds max_seq_len", "exceeds the context length of"), r"(?:[Cc]ontext|[Pp]rompt)? ?(?:length )?(?P<tokens>\d+) (?:is greater than|exceeds) (?:max_seq_len|the context length of) \(?(?P<limit>\d+)"),
+    rule("refused", ("is greater than max_seq_len", "exceeds max_seq_len", "exceeds the context length of"), r"(?:[Cc]ontext|[Pp]rompt)? ?(?:length )?\b(?P<tokens>\d{1,9}) (?:is greater than|exceeds) (?:max_seq_len|the context length of) \(?(?P<limit>\d+)"),
     rule("window", "max_seq_len", r"max_seq_len\"?[ :=]+(?P<tokens>\d+)", which="in-force", key="max_seq_len"),
     rule("config-ignored", ("exllamav2 config", "Draft model is disabled", "is not supported by exllama"), r"is not supported by exllama\w*|Draft model is disabled", level="warning"),
 )
+# fmt: on

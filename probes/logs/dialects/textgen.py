@@ -7,6 +7,7 @@ from probes.logs.rule import Rule, rule
 
 NAME = "text-generation-webui"
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("truncated", "The input has been truncated", r"The input has been truncated\.?(?: Context length: (?P<limit>\d+))?(?:.*?available context length: (?P<kept>\d+))?", reason="output-reserve", level="warning"),
     rule("truncated", "available context length:", r"max_new_tokens: (?P<count>\d+), available context length: (?P<kept>\d+)", reason="output-reserve"),
@@ -16,3 +17,4 @@ RULES: tuple[Rule, ...] = (
     rule("timing", "Output generated in ", r"Output generated in (?P<seconds>[\d.]+) seconds \((?P<tps>[\d.]+) (?:tokens/s|it/s), (?P<tokens>\d+) tokens, context (?P<of>\d+)", phase="generation"),
     rule("refused", "max_new_tokens >= truncation_length", reason="output budget"),
 )
+# fmt: on

@@ -31,12 +31,25 @@ def _out_of_memory(match: re.Match[str], fields: Fields) -> Found:
     found: Found = [("alloc-failed", failure)]
     reserved = _size(rf"{_SIZE} is reserved by PyTorch but unallocated", text)
     if reserved is not None:
-        found.append(("memory-use", {"key": "reserved-unallocated", "size_bytes": reserved, "device": failure["device"]}))
+        found.append(
+            ("memory-use", {"key": "reserved-unallocated", "size_bytes": reserved, "device": failure["device"]})
+        )
     for pid, size in re.findall(rf"Process (\d+) has {_SIZE} memory in use", text)[:16]:
-        found.append(("memory-use", {"key": "other-process", "pid": integer(pid), "size_bytes": human_bytes(size), "device": failure["device"]}))
+        found.append(
+            (
+                "memory-use",
+                {
+                    "key": "other-process",
+                    "pid": integer(pid),
+                    "size_bytes": human_bytes(size),
+                    "device": failure["device"],
+                },
+            )
+        )
     return found
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("alloc-failed", ("out of memory. Tried to allocate", "OutOfMemoryError"), r"(?:(?:CUDA|HIP|XPU|MPS)[\w ]* out of memory|OutOfMemoryError)(?:.{0,80}?Tried to allocate (?P<size_h>[\d.]+ [KMGT]?i?B))?", make=_out_of_memory),
     rule("alloc-failed", "MPS backend out of memory", r"MPS backend out of memory(?:.*?Tried to allocate (?P<size_h>[\d.]+ [KMGT]?i?B))?", api="metal"),
@@ -47,3 +60,4 @@ RULES: tuple[Rule, ...] = (
     rule("kernel-error", ("NCCL error", "ncclUnhandledCudaError", "ncclSystemError"), r"(?P<reason>NCCL error[^\n]{0,80}|nccl\w+Error)", api="nccl"),
     rule("kernel-error", ("Triton Error", "triton.runtime.errors"), r"Triton Error \[(?P<key>\w+)\]: (?P<reason>[^\n]{0,120})|triton\.runtime\.errors\.(?P<reason2>\w+)", api="triton"),
 )
+# fmt: on

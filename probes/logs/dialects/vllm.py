@@ -37,12 +37,13 @@ def _too_long(match: re.Match[str], fields: Fields) -> Found:
     return [("refused", {**{k: v for k, v in fields.items() if k not in {"requested", "completion"}}, "count": answer})]
 
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     rule("program", ("vLLM API server version", "Initializing a V1 LLM engine", "Initializing an LLM engine"), r"(?:vLLM API server version|LLM engine \()\s*v?(?P<version>[\w.+-]+)", name="vllm"),
     rule("command", "non-default args", r"non-default args: (?P<value>\{.{0,480})"),
     rule("window", "Using max model len", r"Using max model len (?P<tokens>\d+)", which="in-force", key="max_model_len"),
     rule("buffer", ("Model loading took", "model weights take"), r"(?:Model loading took|model weights take) (?P<size_gib>[\d.]+) ?GiB", component="weights", device="GPU"),
-    rule("kv-pool", "KV cache size: ", r"(?P<device>\w+) KV cache size: (?P<tokens>[\d,]+) tokens(?:.*?for (?P<of>[\d,]+) tokens per request: (?P<number>[\d.]+)x)?"),
+    rule("kv-pool", "KV cache size: ", r"\b(?P<device>\w{1,20}) KV cache size: (?P<tokens>[\d,]+) tokens(?:.*?for (?P<of>[\d,]+) tokens per request: (?P<number>[\d.]+)x)?"),
     rule("kv-pool", "Maximum concurrency for", r"Maximum concurrency for (?P<of>[\d,]+) tokens per request: (?P<number>[\d.]+)x"),
     rule("kv-pool", "Available KV cache memory", r"Available KV cache memory: (?P<size_gib>-?[\d.]+) GiB", key="available"),
     rule("kv-pool", "# GPU blocks", r"# (?:GPU|cuda) blocks: (?P<count>\d+), # CPU blocks: (?P<of>\d+)", key="blocks", flags=re.IGNORECASE),
@@ -64,3 +65,4 @@ RULES: tuple[Rule, ...] = (
     rule("load-failed", ("max_num_batched_tokens (", "is smaller than max_model_len"), r"max_num_batched_tokens \((?P<tokens>\d+)\) is smaller than max_model_len \((?P<limit>\d+)\)", reason="batched tokens below window"),
     rule("full-reprocess", "Prefix caching is not supported", reason="not-supported", level="warning"),
 )
+# fmt: on
