@@ -50,7 +50,7 @@ RULE = Rule(
             words("The weights are more than half of what the server may use."),
             WEIGHTS_SHARE > 0.5,
             if_true=FAIR,
-            if_false=-FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_true=SLIGHT, if_false=-STRONG),
         Clue(words("It works with a smaller window."), SMALLER_WINDOW_WORKS.is_(False), if_true=FAIR, if_false=-FAIR),

@@ -270,9 +270,9 @@ def at_start(sight: Sight) -> Iterator[Reading]:
             yield reading(FAILURE_AT_START, True, evidence)
     if launch is not None:
         yield reading(FAILURE_AT_START, launch.value, source=launch.source, origin=launch.origin)
-    for evidence, rung in sight.of(RungResult):
-        if rung.result in FAILED and rung.error_kind not in {"wrong-key", "bad-answer"}:
-            yield reading(FAILURE_AT_START, False, evidence)
+    for evidence, _rung in sight.of(RungResult):
+        # A server that was asked anything has started.
+        yield reading(FAILURE_AT_START, False, evidence)
 
 
 @derivation(needs=(FAILURE_ABOUT,), gives=(IS_MEMORY_FAILURE,))

@@ -38,6 +38,7 @@ from rules.engine import (
     not_,
 )
 from rules.facts import (
+    FAILURE_AT_START,
     FAILURE_OF_TRAINED,
     IS_MEMORY_FAILURE,
     KV_BITS,
@@ -103,6 +104,11 @@ RULE = Rule(
             words("A smaller window makes the answers right."),
             all_of(SMALLER_WINDOW_WORKS.is_(True), IS_MEMORY_FAILURE.is_(False)),
             if_true=SLIGHT,
+        ),
+        Clue(
+            words("It fails while the server starts: nothing was answered, rightly or wrongly."),
+            FAILURE_AT_START.is_(True),
+            if_true=-DECISIVE,
         ),
         Clue(words("Text was lost before it was processed."), NOT_CUT.is_(False), if_true=-STRONG),
         Clue(

@@ -137,9 +137,9 @@ def next_test(judgement: Judgement, facts: Facts, tried: Collection[tuple[str, s
             splits = bool(stays) and test.kind == "change"
             named_first = int(bool(judgement.named) and finding.cause not in judgement.named)
             key = (
+                named_first,
                 test.kind == "habit",
                 _QUALITY[test.quality] > 0,
-                named_first,
                 not splits,
                 _QUALITY[test.quality],
                 test.minutes,

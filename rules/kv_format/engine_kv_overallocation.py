@@ -21,6 +21,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
 from rules.facts import (
+    ALLOC_COMPONENT,
     IS_MEMORY_FAILURE,
     KV_BYTES,
     KV_OVER_EXPECTED,
@@ -72,7 +73,12 @@ RULE = Rule(
         Clue(words("Another program does with less."), TOLD_OTHER_ENGINE.is_("works"), if_true=FAIR, if_false=-FAIR),
         Clue(words("Other models fit as expected."), TOLD_OTHER_MODELS.is_("fine"), if_true=SLIGHT),
         Clue(words("The server has more than one slot."), WINDOW_SLOTS > 1, if_true=-SLIGHT),
-        Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_true=SLIGHT, if_false=-FAIR),
+        Clue(
+            words("What could not be allocated was the cache, if anything."),
+            ALLOC_COMPONENT.one_of("kv", "state"),
+            if_false=-FAIR,
+        ),
+        Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_false=-FAIR),
     ),
     tests=(
         Test(

@@ -21,7 +21,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, not_
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, not_
 from rules.facts import (
     ALLOC_COMPONENT,
     ALLOC_ROOM,
@@ -39,9 +39,11 @@ from rules.facts import (
     V_CACHE_NEEDS_FLASH,
     WEIGHTS_SHARE,
     WINDOW_ASKED,
+    WINDOW_ASKED_OF_TRAINED,
     WINDOW_IN_FORCE,
     WINDOW_TRAINED,
     WINDOW_UNSET_LONG,
+    WINDOW_WANTED,
 )
 
 RULE = Rule(
@@ -87,20 +89,22 @@ RULE = Rule(
     tests=(
         Test(
             variable="ctx",
+            when=any_of(WINDOW_ASKED_OF_TRAINED > 1.02, WINDOW_UNSET_LONG.is_(True), WINDOW_ASKED.above(WINDOW_WANTED)),
             start=WINDOW_ASKED,
             to=Computed(
-                words("half of the window"),
-                lambda facts: _half(
-                    facts.value(WINDOW_ASKED) or facts.value(WINDOW_IN_FORCE) or facts.value(WINDOW_TRAINED)
+                words("what is wanted, at most what the model was trained for"),
+                lambda facts: _useful(
+                    facts.value(WINDOW_WANTED), facts.value(WINDOW_TRAINED), facts.value(WINDOW_ASKED)
                 ),
             ),
             keep=("kv_type_k", "kv_type_v", "ubatch", "parallel", "gpu_layers"),
-            quality="some",
             minutes=4,
-            reason=words("Half of the window needs half of the cache, and nothing else changes."),
-            also=("default-ctx-tier-changed",),
+            reason=words(
+                "A window beyond what is wanted, or beyond the model's training, only costs memory: nothing is lost without it."
+            ),
+            also=("default-ctx-tier-changed", "ctx-capped-by-engine"),
             expects=(
-                Expect("kv-cache-size", LAUNCH_FAILED.is_(False), words("It loads: the cache needs half.")),
+                Expect("kv-cache-size", LAUNCH_FAILED.is_(False), words("It loads: the cache shrinks in proportion.")),
                 Expect(
                     "weights-leave-no-room",
                     LAUNCH_FAILED.is_(True),
@@ -110,7 +114,7 @@ RULE = Rule(
         ),
         Test(
             variable="kv_type_k",
-            when=not_(KV_SMALLER_TYPE_SET.is_(True)),
+            when=all_of(not_(KV_SMALLER_TYPE_SET.is_(True)), not_(KV_SHARE > 1.2)),
             start=KV_TYPE_K,
             to="q8_0",
             keep=("ctx", "ubatch", "parallel", "gpu_layers"),
@@ -128,6 +132,29 @@ RULE = Rule(
             ),
         ),
         Test(
+            variable="ctx",
+            start=WINDOW_ASKED,
+            to=Computed(
+                words("half of the window"),
+                lambda facts: _half(
+                    facts.value(WINDOW_ASKED) or facts.value(WINDOW_IN_FORCE) or facts.value(WINDOW_TRAINED)
+                ),
+            ),
+            keep=("kv_type_k", "kv_type_v", "ubatch", "parallel", "gpu_layers"),
+            quality="much",
+            minutes=4,
+            reason=words("Half of the window needs half of the cache, and nothing else changes."),
+            also=("default-ctx-tier-changed",),
+            expects=(
+                Expect("kv-cache-size", LAUNCH_FAILED.is_(False), words("It loads: the cache needs half.")),
+                Expect(
+                    "weights-leave-no-room",
+                    LAUNCH_FAILED.is_(True),
+                    words("If the weights leave no room, it fails as before."),
+                ),
+            ),
+        ),
+        Test(
             variable="shorter-window",
             kind="habit",
             minutes=2,
@@ -139,3 +166,9 @@ RULE = Rule(
 
 def _half(window: int | None) -> int | None:
     return window // 2 if window else None
+
+
+def _useful(wanted: int | None, trained: int | None, asked: int | None) -> int | None:
+    known = [window for window in (wanted, trained) if window]
+    target = min(known) if known else 8192
+    return target if asked is None or target < asked else None

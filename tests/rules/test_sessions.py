@@ -12,6 +12,7 @@ from probes.evidence.request import CacheReuse, Launch, ProcessEnded, RequestErr
 from probes.evidence.rungs import CanaryScore, DepthHit, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
 from rules.catalogue import judge_evidence
+from rules.verdict import next_step
 
 GIB = 2**30
 MODES = ("session", "run")
@@ -172,10 +173,14 @@ def test_a_model_that_is_weaker_at_length_is_named_only_where_the_rest_is_known_
     assert found_bands["rope-scaling-misuse"] in {"possible", "open"}
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("limit", "component", "size", "cause"),
-    [(5 * GIB // 2, "kv", 131072 * 18 * 1024, "kv-cache-size"), (int(0.4 * GIB), "weights", 230_000_000, "weights-leave-no-room")],
+    ("limit", "component", "size", "cause", "mode"),
+    [
+        (5 * GIB // 2, "kv", 131072 * 18 * 1024, "kv-cache-size", "run"),
+        (5 * GIB // 2, "kv", 131072 * 18 * 1024, "kv-cache-size", "session"),
+        (int(0.4 * GIB), "weights", 230_000_000, "weights-leave-no-room", "run"),
+        (int(0.6 * GIB), "weights", 230_000_000, "weights-leave-no-room", "run"),
+    ],
 )
 def test_a_start_that_fails_for_memory_names_what_did_not_fit(mode, limit, component, size, cause):
     """The last allocation that was asked for, and its size against the limit, tell weights from cache."""
@@ -202,6 +207,21 @@ def test_a_low_bit_cache_is_disputed_with_the_model_until_more_bits_were_tried(m
     assert "effective-context-quality" not in judgement.named
     better, _, _ = bands(evidence + told("forgetting", cache_more_bits="cures"), "session")
     assert better.findings[0].cause == "kv-quant-quality"
+
+
+def test_a_window_beyond_the_training_is_cut_before_any_lever_that_costs():
+    """A million tokens asked of a model for 32768: the free change is to ask for what it can use; no cause about answers is named."""
+    evidence = [
+        *host(), *model(), configuration(ctx=1048576), found(BackendIdentity(name="llama.cpp"), source="process"),
+        found(Launch(command=("x",), healthy=False, exit_code=1, seconds=1.0, address_space_limit_bytes=2 * GIB), source="process"),
+        found(LogEvent(event="window", line=1, which="per-slot", tokens=1048576), source="log"),
+        found(LogEvent(event="alloc-failed", line=30, device="CPU", component="kv", api="cpu", size_bytes=3 * GIB), source="log"),
+    ]
+    judgement, found_bands, facts = bands(evidence + told("immediate-oom"), "run")
+    assert judgement.named == ("kv-cache-size",)
+    assert found_bands["rope-scaling-misuse"] not in {"likely", "possible"}
+    step = next_step(judgement, facts)
+    assert (step.variable, step.to, step.cost.quality, step.cause) == ("ctx", 32768, "none", "kv-cache-size")
 
 
 @pytest.mark.parametrize("mode", MODES)
