@@ -92,7 +92,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
             created=case.created,
             runs=tuple(doc.RunStamp(id=entry.run, at=entry.at) for entry in case.of("run")),
         ),
-        subject=_subject(evidence, settings),
+        subject=subject_of(evidence, settings),
         criteria=_criteria(case, run),
         rungs=tuple(_rung(record.run, one) for record, one in all_runs.of(RungResult)),
         window=_window(window, evidence, case, run),
@@ -167,7 +167,9 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _subject(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Subject:
+def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Subject:
+    """Say what was under test, as far as the evidence goes."""
+
     def setting(name: str) -> Any:
         found = settings.get(name)
         return None if found is None else found.value

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from diagnose.ui import Ui
 from probes.backends.base import Backend
 from probes.backends.commands import parse_command
-from probes.backends.http import is_loopback
-from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError
+from probes.backends.http import Http, is_loopback
+from probes.backends.recognise import recognise
+from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
 from probes.evidence.records import Evidence, Payload, Source, found, not_found
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu import read_devices
@@ -29,10 +32,24 @@ def _tried(kind: type[P], look: Callable[[], P], *, source: Source, run: int, or
         return not_found(kind, "failed", str(error), source=source, run=run, origin=origin)
 
 
+def recognised(http: Http, ui: Ui, *, hint: str | None, model: str | None, deadline_s: float) -> Backend:
+    """Find out which server answers; one that still loads is waited for, with progress. StillLoadingError after the deadline."""
+    begun = time.monotonic()
+    while True:
+        try:
+            return recognise(http, hint, model=model)
+        except StillLoadingError:
+            waited = time.monotonic() - begun
+            if waited > deadline_s:
+                raise
+            ui.progress("the server loads its model", waited / deadline_s, f"{waited:.0f} s")
+            time.sleep(0.5)
+
+
 def at_machine(run: int, pid: int | None, when: str) -> Iterator[Evidence]:
     """Devices and host, now."""
     yield found(read_devices(pid, when=when), source="machine", run=run, origin=when)
-    yield found(read_host(), source="machine", run=run, origin=when)
+    yield found(read_host(pid), source="machine", run=run, origin=when)
 
 
 def at_server(backend: Backend, run: int) -> Iterator[Evidence]:

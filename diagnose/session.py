@@ -27,7 +27,6 @@ from probes.attempt import Asking
 from probes.backends.base import Backend
 from probes.backends.commands import parse_command
 from probes.backends.http import Http
-from probes.backends.recognise import recognise
 from probes.base import Probe, ProbeContext, Progress, Sent
 from probes.cache_reuse import CacheReuseProbe
 from probes.counting import counter_for
@@ -37,7 +36,6 @@ from probes.evidence.errors import (
     CtxDoctorError,
     InputError,
     LaunchFailedError,
-    StillLoadingError,
 )
 from probes.evidence.events import LogEvent, LogSummary
 from probes.evidence.records import Evidence, found, not_found
@@ -216,16 +214,10 @@ def _answers(url: str) -> bool:
 
 def _recognised(one: Walk, http: Http) -> Backend:
     """Find out which server answers; one that still loads is waited for."""
-    begun = time.monotonic()
-    while True:
-        try:
-            return recognise(http, one.options.backend, model=one.options.model)
-        except StillLoadingError:
-            waited = time.monotonic() - begun
-            if waited > one.options.load_deadline_s:
-                raise
-            one.ui.progress("the server loads its model", waited / one.options.load_deadline_s, f"{waited:.0f} s")
-            time.sleep(0.5)
+    options = one.options
+    return look.recognised(
+        http, one.ui, hint=options.backend, model=options.model, deadline_s=options.load_deadline_s
+    )
 
 
 # -- looking ---------------------------------------------------------------------------------------------------------------------------
@@ -261,7 +253,7 @@ def _look(one: Walk) -> None:
         log_file = parse_command(process.argv, process.environment, backend.name).settings.get("log_file")
         if log_file is not None and isinstance(log_file.value, str):
             one.log_paths.append(Path(process.cwd or ".") / log_file.value)
-    one.counter = counter_for(backend, one.options.tokenizer)
+    one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent)
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------------------------

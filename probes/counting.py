@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from probes.backends.base import Ask, Backend
+from probes.base import Sent
 from probes.evidence.errors import CtxDoctorError, InputError, NotOfferedError
 from probes.ladder.text import Counter, generated
 from probes.tokenizer import calibrate, open_tokenizer
@@ -12,8 +13,13 @@ from probes.tokenizer import calibrate, open_tokenizer
 SAMPLE_CHARACTERS = 6000
 
 
-def counter_for(backend: Backend, tokenizer: str | None = None, model_folder: str | None = None) -> Counter | None:
-    """Give the best counter that can be had; None where nothing can count. A tokenizer that was named by the user is used whatever else there is."""
+def counter_for(
+    backend: Backend, tokenizer: str | None = None, model_folder: str | None = None, sent: Sent | None = None
+) -> Counter | None:
+    """Give the best counter that can be had; None where nothing can count. A tokenizer that was named by the user is used whatever else there is.
+
+    ``sent`` counts the two short requests of a calibration.
+    """
     if tokenizer is not None:
         return open_tokenizer(tokenizer, fetch=False).counter()
     counter = _of_server(backend)
@@ -22,7 +28,7 @@ def counter_for(backend: Backend, tokenizer: str | None = None, model_folder: st
     if model_folder is not None:
         with contextlib.suppress(CtxDoctorError):
             return open_tokenizer(model_folder).counter()
-    return _calibrated(backend)
+    return _calibrated(backend, sent)
 
 
 def _of_server(backend: Backend) -> Counter | None:
@@ -41,7 +47,7 @@ def _of_server(backend: Backend) -> Counter | None:
     return Counter(count=backend.count_tokens, tokenize=backend.tokenize, detokenize=backend.detokenize, name="server")
 
 
-def _calibrated(backend: Backend) -> Counter | None:
+def _calibrated(backend: Backend, sent: Sent | None) -> Counter | None:
     """Count by weight, scaled by what the server's usage counter says of two texts of different length. Two short requests."""
     text = ""
     for unit in generated(7):
@@ -57,6 +63,8 @@ def _calibrated(backend: Backend) -> Counter | None:
         ):
             with contextlib.suppress(NotOfferedError):
                 answer = backend.complete(ask)
+                if sent is not None:
+                    sent.count(answer)
             if answer is not None and answer.error is None and answer.prompt_tokens:
                 break
         if answer is None or answer.error is not None or not answer.prompt_tokens:
