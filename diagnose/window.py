@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from probes.evidence.rungs import Criteria, RecallBase, RungResult
 from probes.evidence.words import Words, words
-from probes.ladder.scoring import RecallVerdict, judge_recall, pooled
+from probes.ladder.scoring import BASE_CANARIES, RecallVerdict, judge_recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,14 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
     ]
     good = [one for one in attempts if one.result == "passed"]
     fast = _fast_enough(good, criteria, why) if fits else None
-    recall = None
-    scores = [one.canaries for one in good if one.canaries is not None and one.canaries.asked]
-    if scores and base is not None:
-        total = pooled(scores)
-        recall = judge_recall(total.hit, total.asked, base.hit, base.asked, criteria)
+    recall, settled = _recall(good, criteria, base)
+    if recall is not None:
         why.append(recall.why)
     constraints = [one.constraints for one in good if one.constraints is not None and one.constraints.asked]
     recalls = recall.ok if recall is not None else None
-    if recall is not None and recall.standing == "unsure" and _in_a_row(attempts) >= criteria.repeats:
-        # the criterion was not reached, and asking as often as agreed did not change that
-        recalls = False
+    if recall is not None and recall.standing == "unsure" and settled:
+        # as many different facts as the base was made of, and chance alone explains what is missing
+        recalls = True
     if constraints and recalls is not False:
         met = sum(one.met for one in constraints) / sum(one.asked for one in constraints)
         if met < criteria.min_constraints:
@@ -86,6 +83,25 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
                 )
             )
     return LengthVerdict(tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, tuple(why))
+
+
+def _recall(
+    good: Sequence[RungResult], criteria: Criteria, base: RecallBase | None
+) -> tuple[RecallVerdict | None, bool]:
+    """Judge recall over the different facts that were asked, and say whether enough were asked for an unsure verdict to stand.
+
+    The same text asked again gives no new facts: a fact counts once, as recalled if it was recalled in at least half of its attempts.
+    """
+    if base is None:
+        return None, False
+    facts: dict[tuple[str | None, float], list[bool]] = {}
+    for one in good:
+        for place in one.canaries.by_depth if one.canaries is not None else ():
+            facts.setdefault((one.prompt_hash, place.depth), []).append(place.hit)
+    if not facts:
+        return None, False
+    hit = sum(2 * sum(hits) >= len(hits) for hits in facts.values())
+    return judge_recall(hit, len(facts), base.hit, base.asked, criteria), len(facts) >= min(base.asked, BASE_CANARIES)
 
 
 def _in_a_row(attempts: Sequence[RungResult]) -> int:

@@ -49,6 +49,7 @@ class LadderProbe(Probe):
         self.window = window
         self.results: list[RungResult] = list(done)
         self.found: Found | None = None
+        self._asked: set[str] = set()
         self.search = SearchPlan(
             rungs=plan.rungs,
             resolution=plan.resolution,
@@ -113,9 +114,12 @@ class LadderProbe(Probe):
         planned = next((text for text in self.texts.rungs if text.rung == step.length), None)
         text = planned or self._cut(step.length, counter)
         if step.purpose == "more":
-            others = sorted(text.distractors, key=lambda one: one.depth)
-            if len(others) >= len(DEPTHS):
-                return replace(text, canaries=_nearest(others, len(DEPTHS)), distractors=text.canaries)
+            left = [one for one in text.distractors if one.key not in self._asked]
+            if len(left) >= len(DEPTHS):
+                more = _nearest(left, len(DEPTHS))
+                rest = tuple(one for one in (*text.canaries, *text.distractors) if one not in more)
+                text = replace(text, canaries=more, distractors=rest)
+        self._asked |= {one.key for one in text.canaries}
         return text
 
     def _cut(self, length: int, counter: Counter) -> RungText:
