@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -28,6 +29,15 @@ class ServerProcess:
     environment: dict[str, str] | None = None
     cwd: str | None = None
     children: tuple[int, ...] = field(default=())
+
+
+def that_matters(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that decide about memory, devices and windows; what may be a key is masked."""
+    return {
+        name: ("(set)" if _SECRET.search(name) else value)
+        for name, value in environment.items()
+        if ENVIRONMENT_THAT_MATTERS.match(name)
+    }
 
 
 def port_of(url: str) -> int:
@@ -57,11 +67,7 @@ def read_process(pid: int) -> ServerProcess:
         raise NotOfferedError(f"the command line of process {pid} cannot be read ({type(error).__name__})") from error
     environment: dict[str, str] | None = None
     with contextlib.suppress(psutil.Error, OSError):
-        environment = {
-            name: ("(set)" if _SECRET.search(name) else value)
-            for name, value in process.environ().items()
-            if ENVIRONMENT_THAT_MATTERS.match(name)
-        }
+        environment = that_matters(process.environ())
     cwd = None
     with contextlib.suppress(psutil.Error, OSError):
         cwd = process.cwd()

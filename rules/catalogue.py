@@ -10,17 +10,32 @@ import pkgutil
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from probes.evidence.records import EvidenceSet
+from probes.evidence.words import words
 from rules.causes import CAUSES, FAMILIES
 from rules.derive import all_derivations
-from rules.engine import ALL_WAYS, Fact, Facts, Judgement, Known, Rule, Test, Unknown, Way, describe, judge
+from rules.engine import (
+    ALL_WAYS,
+    STRONG,
+    Clue,
+    Fact,
+    Facts,
+    Judgement,
+    Known,
+    Rule,
+    Test,
+    Unknown,
+    Way,
+    describe,
+    judge,
+)
 from rules.engine.judge import identified
-from rules.facts import CONFLICTS, SYMPTOM, VOCABULARY
+from rules.facts import CONFLICTS, PREDICTION_FAILED, SYMPTOM, VOCABULARY
 
 Mode = Literal["session", "run", "triage"]
 
@@ -140,7 +155,18 @@ def judge_evidence(evidence: EvidenceSet, mode: Mode = "session") -> tuple[Judge
 
 def judge_facts(facts: Facts, mode: Mode = "session") -> Judgement:
     """Judge facts with all rules."""
-    return judge(all_rules(), facts, symptom=SYMPTOM, ways=WAYS[mode])
+    rules = tuple(_after_trial(rule, facts) for rule in all_rules())
+    return judge(rules, facts, symptom=SYMPTOM, ways=WAYS[mode])
+
+
+_TRIED = words("The one change that would show this cause was made, and what it predicts did not come.")
+
+
+def _after_trial(rule: Rule, facts: Facts) -> Rule:
+    """Give a rule with what a change on trial says against its cause: strong evidence, and a clue like any other."""
+    if rule.cause not in (facts.value(PREDICTION_FAILED) or ()):
+        return rule
+    return replace(rule, clues=(*rule.clues, Clue(_TRIED, PREDICTION_FAILED.has(rule.cause), if_true=-STRONG)))
 
 
 # Documents

@@ -1399,6 +1399,10 @@ MEMORY_NOT_FREED = _yes("log.memory_not_freed", words("The log says that an earl
 
 CONFLICTS = Fact("evidence.conflicts", tuple, words("Facts on which sources disagree"))
 
+PREDICTION_FAILED = Fact(
+    "rerun.prediction_failed", tuple, words("Causes whose prediction did not come when their one change was made")
+)
+
 
 VOCABULARY = Vocabulary(value for value in list(globals().values()) if isinstance(value, Fact))
 """Every fact of this file by its id. Keep it last: what stands below it is not in it."""
