@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.case import Case
-from diagnose.session import window_verdict
 from diagnose.version import version
-from diagnose.window import WindowVerdict
+from diagnose.window import WindowVerdict, window_verdict
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
 from probes.evidence.records import EvidenceSet, Unavailable

@@ -21,7 +21,7 @@ from diagnose.options import RunOptions
 from diagnose.plan import closers, order_for
 from diagnose.steps import most_useful, with_command
 from diagnose.ui import Ui
-from diagnose.window import WindowVerdict, judge_window, passes
+from diagnose.window import passes
 from probes.allocation import AllocationProbe
 from probes.attempt import Asking
 from probes.backends.base import Backend
@@ -558,16 +558,3 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
     said = [message(each).model_dump(mode="json") for each in most_useful(judgement, ahead)]
     one.case.append("note", {"would_decide": said})
     return verdict, step
-
-
-def window_verdict(case: Case, run: int) -> WindowVerdict:
-    """Judge the window that a run proved."""
-    criteria = (case.payloads(Criteria, run) or [Criteria()])[-1]
-    plans = case.payloads(LadderPlan, run)
-    bases = case.payloads(RecallBase, run)
-    base = bases[-1] if bases else None
-    readings = [reading.in_force for reading in case.payloads(WindowReading, run) if reading.in_force]
-    plan = plans[-1] if plans else None
-    target = plan.target - plan.output_tokens if plan and plan.target else None
-    window = readings[-1] - plan.output_tokens if readings and plan else None
-    return judge_window(case.payloads(RungResult, run), criteria, base, target_input=target, window=window)

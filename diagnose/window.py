@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from probes.evidence.rungs import Criteria, RecallBase, RungResult
+from diagnose.case import Case
+from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
+from probes.evidence.subject import WindowReading
 from probes.evidence.words import Words, words
 from probes.ladder.scoring import BASE_CANARIES, RecallVerdict, judge_recall
 
@@ -289,3 +291,16 @@ def _statement(
         times=times,
         tokens=f"{fits:,}",
     )
+
+
+def window_verdict(case: Case, run: int) -> WindowVerdict:
+    """Judge the window that a run proved."""
+    criteria = (case.payloads(Criteria, run) or [Criteria()])[-1]
+    plans = case.payloads(LadderPlan, run)
+    bases = case.payloads(RecallBase, run)
+    base = bases[-1] if bases else None
+    readings = [reading.in_force for reading in case.payloads(WindowReading, run) if reading.in_force]
+    plan = plans[-1] if plans else None
+    target = plan.target - plan.output_tokens if plan and plan.target else None
+    window = readings[-1] - plan.output_tokens if readings and plan else None
+    return judge_window(case.payloads(RungResult, run), criteria, base, target_input=target, window=window)

@@ -361,6 +361,21 @@ class ChangedVariable(Part):
     source: Source | Text | None = None
 
 
+Standing = Literal["better", "worse", "same", "unknown"]
+
+
+class ComparedValue(Part):
+    """Optional: one thing that was measured in two runs. ``noise``: so much it may differ without a reason, in the same unit."""
+
+    name: Text
+    unit: Text | None = None
+    before: float | bool | Text | None = None
+    after: float | bool | Text | None = None
+    noise: float | None = None
+    standing: Standing = "unknown"
+    note: Text | None = None
+
+
 class ChangeMade(Part):
     """What was changed before a run, and what came of it."""
 
@@ -370,6 +385,26 @@ class ChangeMade(Part):
     prediction: Prediction = "none"
     conclusion: Text | None = None
     kept: bool | None = None
+    against: Count | None = Field(default=None, description="optional: the run that it is compared with")
+    cause: Text | None = Field(default=None, description="optional: the cause whose prediction was scored")
+    predicted: Text | None = Field(default=None, description="optional: what was expected of the re-run")
+    attempts: Count | None = Field(
+        default=None, description="optional: how often what was predicted was seen, in this configuration"
+    )
+    moved: tuple[ChangedVariable, ...] = Field(
+        default=(), description="optional: what followed from the change, such as defaults of a new build"
+    )
+    may_have_changed: tuple[Text, ...] = Field(
+        default=(), description="optional: variables that could not be read in both runs"
+    )
+    comparison: tuple[ComparedValue, ...] = Field(default=(), description="optional: before and after, with the noise")
+    separate: tuple[Text, ...] = Field(
+        default=(), description="optional: commands that would tell apart what was changed together"
+    )
+    notes: tuple[Text, ...] = Field(default=(), description="optional: what else is to be said, whole sentences")
+    said: tuple[Message, ...] = Field(
+        default=(), description="optional: how to say conclusion, notes and names in other languages"
+    )
 
 
 class Sent(Part):
