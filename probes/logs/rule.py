@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from probes.evidence.events import EventKind, LogEvent
@@ -78,11 +79,18 @@ class Rule:
 
     event: EventKind
     literals: tuple[str, ...]
-    pattern: re.Pattern[str]
+    text: str
+    """The pattern as text: compiled when the first line asks for it, for most logs ask for few."""
+    flags: int = 0
     fixed: Mapping[str, Any] = field(default_factory=dict)
     make: Make | None = None
     level: str | None = None
     dialect: str = ""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled pattern."""
+        return _compiled(self.text, self.flags)
 
     def events(self, line: str) -> Found:
         """Give the events of a line: kind and fields; empty if it is not such a line."""
@@ -108,7 +116,12 @@ def rule(
     """Declare a rule. Without a pattern, each literal as it stands is enough."""
     words = (literals,) if isinstance(literals, str) else literals
     text = pattern if pattern is not None else "|".join(re.escape(word) for word in words)
-    return Rule(event=event, literals=words, pattern=re.compile(text, flags), fixed=fixed, make=make, level=level)
+    return Rule(event=event, literals=words, text=text, flags=int(flags), fixed=fixed, make=make, level=level)
+
+
+@cache
+def _compiled(text: str, flags: int) -> re.Pattern[str]:
+    return re.compile(text, flags)
 
 
 def read_groups(match: re.Match[str]) -> Fields:

@@ -1,7 +1,7 @@
 """The fast way through a log: a multi-literal search finds the few lines that any rule could match; the rest is never decoded.
 
 Hyperscan searches for all literals at once. A literal that has been seen often enough becomes *hot*: it is taken out of that search, its
-lines are counted exactly (a second, small Aho-Corasick search), and of each megabyte only the first and the last are read. So the time of a
+lines are counted (a second, small Aho-Corasick search), and of each megabyte only the first and the last are read. So the time of a
 log of many gigabytes is the time of the search.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import hyperscan
@@ -23,6 +24,8 @@ _WORTH_NUMPY = 8 << 20
 """From this size on, importing numpy pays for itself in counting lines."""
 
 _SMALL = 1 << 17
+
+_which = itemgetter(0)
 
 Mark = tuple[int, int, int]
 """A line to look at: where it begins, how many lines it stands for, where the last of those begins."""
@@ -164,12 +167,11 @@ class Scanner:
         hits = search.find_matches_as_indexes(data)
         if not hits:
             return
-        counts = Counter([hit[0] for hit in hits])
-        ends = {hit[0]: hit[1] for hit in hits}
-        begins = {hit[0]: hit[1] for hit in reversed(hits)}
-        for which, count in counts.items():
-            start = data.rfind(b"\n", 0, begins[which]) + 1
-            last = data.rfind(b"\n", 0, ends[which]) + 1
+        # A line with several hot words gives one mark: they are first (and last) seen in the same line.
+        for which, count in Counter(map(_which, hits)).items():
+            literal = self._literals[self._hot[which]]
+            start = data.rfind(b"\n", 0, data.find(literal)) + 1
+            last = data.rfind(b"\n", 0, data.rfind(literal)) + 1
             if last == start:
                 marks.setdefault(start, (1, start))
                 continue

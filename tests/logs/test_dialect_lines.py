@@ -204,3 +204,10 @@ def test_quiet_chatter_gives_no_events() -> None:
         "INFO:     Application startup complete.",
     ]
     assert [event for line in chatter for event in tail_events(line)] == []
+
+
+def test_every_pattern_compiles_and_needs_one_of_its_literals() -> None:
+    for rule in all_rules():
+        assert rule.pattern.pattern == rule.text
+        # Nothing may match the empty line: a rule that does says something about every line.
+        assert not rule.pattern.fullmatch("") or rule.make is not None or rule.event == "speculation", rule

@@ -401,3 +401,9 @@ def test_hostile_regular_expression_input_takes_no_time() -> None:
     for line in lines:
         tail_events(line)
     assert time.perf_counter() - begun < 5
+
+
+def test_a_line_with_two_frequent_words_is_counted_once() -> None:
+    line = "srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 200\n"
+    _events, summary = collect_log(io.BytesIO(line.encode() * 30_000), "x")
+    assert summary.counts == {"http": 30_000}

@@ -362,8 +362,7 @@ RULES: tuple[Rule, ...] = (
     rule("load-failed", ("error loading model", "failed to load model", "failed to create context", "failed to create_context", "exiting due to model loading error", "failed to initialize the context", "unable to load model", "Failed to create context", "unable to create llama context", "unable to create context", "failed to load draft model", "failed to create MTP context", "failed to load multimodal", "unknown model architecture", "Failed to create llama_context", "Failed to load model from"), r"error loading model: (?P<reason>[^\n]+)|failed to initialize the context: (?P<reason2>[^\n]+)|(?P<reason3>unknown model architecture[^\n]{0,80})|(?:[Ff]ailed to (?:load|create|initialize)|unable to (?:load|create)|exiting due to)[^\n]{0,160}"),
     rule("load-failed", ("_M_range_check", "std::out_of_range", "vector::_M"), r"(?P<reason>(?:vector|basic_string|map|array|deque)::_M_range_check[^\n]{0,120}|std::out_of_range[^\n]{0,120}|invalid vector subscript)", make=lambda m, f: [("crash", f)]),
     # --- windows, slots
-    rule("window", "n_ctx_slot", r"initializing(?: slots)?, n_slots = (?P<count>\d+)(?:, n_ctx_slot = (?P<tokens>\d+))?(?:, kv_unified = '?(?P<unified>\w+))?", make=_slots),
-    rule("slots", "n_slots = ", r"initializing slots, n_slots = (?P<count>\d+)"),
+    rule("window", "n_slots = ", r"initializing(?: slots)?, n_slots = (?P<count>\d+)(?:, n_ctx_slot = (?P<tokens>\d+))?(?:, kv_unified = '?(?P<unified>\w+))?", make=_slots),
     rule("slots", "n_parallel is set to auto", r"n_parallel = (?P<count>\d+)(?: and kv_unified = (?P<unified>\w+))?", key="auto"),
     rule("window", "new slot", r"id\s+(?P<slot>\d+) \| task -?\d+ \| new slot,? n_ctx(?:_slot)? = (?P<tokens>\d+)|new slot[\",].*?n_ctx_slot[\"=: ]+(?P<tokens2>\d+)", which="per-slot", key="slot"),
     rule("window", 'n_ctx_slot":', r"n_ctx_slot[\"=: ]+(?P<tokens>\d+)", which="per-slot", key="slot"),
@@ -432,7 +431,7 @@ RULES: tuple[Rule, ...] = (
     rule("speculation", ("adding speculative implementation", "speculative decoding context initialized", "speculative decoding enabled", "MTP context", "draft model loaded"), r"(?P<reason>draft-\w+|MTP|eagle\w*|ngram[\w-]*)?", on=True),
     rule("cancelled", ("cancel task", "task cancelled", "request cancelled", "connection closed before"), r"cancel task, id_task = (?P<task>\d+)|cancel"),
     rule("http", "log_server_request", r"request: (?P<key>[A-Z]+) (?P<name>\S+)(?: \S+)? (?P<status>\d{3})"),
-    rule("http", ("done request: ", "log_server_r"), r"request: (?P<key>[A-Z]+) (?P<name>\S+) \S+ (?P<status>\d{3})"),
+    rule("http", "done request: ", r"request: (?P<key>[A-Z]+) (?P<name>\S+) \S+ (?P<status>\d{3})"),
     rule("slept", ("entering sleeping state", "exiting sleeping state"), r"(?P<key>entering|exiting) sleeping state"),
     rule("crash", ("GGML_ASSERT", "GGML_ABORT", "ggml_abort", "llama_abort"), r"GGML_ASSERT(?:: ?\S+:\d+: ?|\()(?P<reason>[^\n]{0,160})|(?P<reason2>GGML_ABORT|ggml_abort|llama_abort)"),
     rule("load-failed", ("error: invalid argument", "error while handling argument", "unknown argument"), r"(?:invalid argument|error while handling argument|unknown argument)[: ]+\"?(?P<key>[^\s\":]+)", reason="command line"),
