@@ -153,7 +153,7 @@ def _no_such_cause(name: str) -> str:
 
     near = difflib.get_close_matches(name, CAUSES, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"there is no cause {name!r}{hint} `ctxdoctor rules` lists them"
+    return f"there is no cause {name!r}{hint}; `ctxdoctor rules` lists them"
 
 
 def _overturns(verdict: Verdict) -> list[Overturn]:
