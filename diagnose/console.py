@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from diagnose.language import spoken
 from probes.evidence.words import Words
 
 
@@ -38,6 +39,7 @@ class Terminal:
         """Show how far something is, and how long it may still take."""
         if self.quiet:
             return
+        what = spoken(what)
         now = time.monotonic()
         began = self._began.setdefault(what, now)
         done = min(1.0, max(0.0, done))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # command → (module in this folder, what it does)
@@ -108,7 +109,9 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         if debug:
             raise
-        sys.stderr.write("interrupted\n")
+        from probes.evidence.words import words  # noqa: PLC0415 - nothing is imported for --version
+
+        sys.stderr.write(f"{words('interrupted')}\n")
         return 130
     except BrokenPipeError:
         # the reader of our output went away, as `| head` does
@@ -121,7 +124,9 @@ def run(arguments: list[str]) -> int:
         if debug:
             raise
         if isinstance(error, CtxDoctorError):
-            sys.stderr.write(f"ctxdoctor: {error}\n")
+            from diagnose.language import spoken  # noqa: PLC0415
+
+            sys.stderr.write(f"ctxdoctor: {spoken(str(error))}\n")
             return error.exit_code
         first = " ".join(str(error).split())[:300]
         sys.stderr.write(
@@ -154,13 +159,33 @@ def _dispatch(arguments: list[str]) -> int:
     return 2
 
 
-def _call(module_name: str, command: str, rest: list[str]) -> int:
+def _app(module_name: str, command: str) -> Any:
     os.environ.setdefault("TYPER_USE_RICH", "0")
     import typer  # noqa: PLC0415 - dear, and not needed for help
 
     module = import_module(f"diagnose.cli.{module_name}")
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(command)(getattr(module, f"{command}_command"))
+    return app
+
+
+def help_command(module_name: str, command: str) -> Any:
+    """Give a command as the option library sees it: what its help texts are read from. ModuleNotFoundError where it is not built."""
+    import typer  # noqa: PLC0415 - dear, and not needed for help
+
+    return typer.main.get_command(_app(module_name, command))
+
+
+def _call(module_name: str, command: str, rest: list[str]) -> int:
+    import typer  # noqa: PLC0415 - dear, and not needed for help
+
+    app = _app(module_name, command)
+    if "--help" in rest:
+        from diagnose.language import help_in_words, in_force  # noqa: PLC0415
+
+        if in_force() != "en":
+            sys.stdout.write(help_in_words(typer.main.get_command(app), f"ctxdoctor {command}"))
+            return 0
     rest = [one for one in rest if one not in {"--debug", "--no-color"}]
     try:
         result = app(args=rest, prog_name=f"ctxdoctor {command}", standalone_mode=False)

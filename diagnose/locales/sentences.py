@@ -1,0 +1,69 @@
+"""Says an English sentence that was made long ago (an error, a note in a case) in another language: by the form that it was made from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+
+_PLACE = re.compile(r"\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
+_ESCAPED = re.compile(r"\{\{|\}\}")
+_LONGEST = 2000
+"""A sentence that is longer is not taken apart: no error of ours is, and its values may be anything."""
+
+
+def place_names(text: str) -> list[str]:
+    """Give the names of a message's places, sorted, each as often as it stands there."""
+    return sorted(_PLACE.findall(_ESCAPED.sub("", text)))
+
+
+@cache
+def _pattern(form: str) -> re.Pattern[str]:
+    pieces: list[str] = []
+    at = 0
+    seen: set[str] = set()
+    for place in _PLACE.finditer(form):
+        pieces.append(re.escape(form[at : place.start()].replace("{{", "{").replace("}}", "}")))
+        name = f"p{place[1]}"
+        pieces.append(f"(?P={name})" if name in seen else f"(?P<{name}>.+?)")
+        seen.add(name)
+        at = place.end()
+    pieces.append(re.escape(form[at:].replace("{{", "{").replace("}}", "}")))
+    return re.compile("".join(pieces), re.DOTALL)
+
+
+def _fixed(form: str) -> tuple[str, str]:
+    """Give what a sentence of this form begins and ends with."""
+    places = list(_PLACE.finditer(form))
+    if not places:
+        return form, ""
+    return form[: places[0].start()].replace("{{", "{"), form[places[-1].end() :].replace("}}", "}")
+
+
+class Sentences:
+    """The numbered forms of one language."""
+
+    def __init__(self, forms: Iterable[str], look_up: Callable[[str], str]) -> None:
+        self._look_up = look_up
+        # the most said in fixed words comes first: it cannot be mistaken for a shorter one
+        self._forms = sorted(
+            (form for form in forms if re.search(r"\{\d+\}", form)), key=lambda form: -len(_PLACE.sub("", form))
+        )
+
+    def say(self, sentence: str) -> str:
+        """Give the sentence in the language, or as it is where no form fits."""
+        whole = self._look_up(sentence)
+        if whole != sentence or len(sentence) > _LONGEST:
+            return whole
+        for form in self._forms:
+            begins, ends = _fixed(form)
+            if not (sentence.startswith(begins) and sentence.endswith(ends)):
+                continue
+            match = _pattern(form).fullmatch(sentence)
+            if match is not None:
+                translated = self._look_up(form)
+                if translated == form:
+                    return sentence
+                values = match.groupdict()
+                return _PLACE.sub(lambda place: values.get(f"p{place[1]}", place[0]), translated).replace("{{", "{").replace("}}", "}")
+        return sentence
