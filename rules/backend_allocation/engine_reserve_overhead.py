@@ -86,10 +86,10 @@ RULE = Rule(
     ),
     tests=(
         Test(
-            variable="enforce_eager",
+            variable="eager",
             start=False,
             to=True,
-            keep=("ctx", "gpu_memory_utilization", "kv_type_k", "kv_type_v", "parallel"),
+            keep=("ctx", "memory_share", "kv_type_k", "kv_type_v", "parallel"),
             minutes=5,
             reason=words("Without graphs nothing is captured; it costs some speed at small batches and no quality."),
             expects=(
@@ -100,7 +100,7 @@ RULE = Rule(
             ),
         ),
         Test(
-            variable="gpu_memory_utilization",
+            variable="memory_share",
             start=MEMORY_SHARE_SET,
             to=Computed(
                 words("eight hundredths less"), lambda facts: round((facts.value(MEMORY_SHARE_SET) or 0.9) - 0.08, 2)

@@ -108,7 +108,7 @@ RULE = Rule(
             ),
         ),
         Test(
-            variable="gpu_memory_utilization",
+            variable="memory_share",
             when=MEMORY_SHARE_SET.known(),
             start=MEMORY_SHARE_SET,
             to=Computed(

@@ -89,13 +89,14 @@ RULE = Rule(
             expects=(Expect("weights-leave-no-room", LAUNCH_FAILED.is_(False), words("It loads, slower.")),),
         ),
         Test(
-            variable="model_path",
-            start=None,
-            to="the same model with smaller weights (the next quantisation down)",
-            keep=("ctx", "kv_type_k", "kv_type_v", "parallel"),
+            variable="smaller-weights",
+            kind="habit",
             quality="some",
             minutes=30,
-            reason=words("Smaller weights leave room for the cache; the window stays as it is."),
+            keep=("ctx", "kv_type_k", "kv_type_v", "parallel"),
+            reason=words(
+                "Take the same model with smaller weights, one quantisation down: they leave room for the cache, and the window stays as it is."
+            ),
             expects=(
                 Expect("weights-leave-no-room", LAUNCH_FAILED.is_(False), words("It loads with the same window.")),
                 Expect(

@@ -174,9 +174,10 @@ def numbers(sight: Sight) -> Iterator[Reading]:
             number = _whole(_value(configuration.settings.get(name)))
             if number is not None and (number > 0 or name in {"gpu_layers", "parallel"}):
                 yield reading(fact, number, evidence, source=configuration.settings[name].source)
-        share = _number(
-            _value(configuration.settings.get("gpu_memory_utilization"))
-            or _value(configuration.settings.get("mem_fraction_static"))
+        names = ("memory_share", "gpu_memory_utilization", "mem_fraction_static")
+        share = next(
+            (number for name in names if (number := _number(_value(configuration.settings.get(name)))) is not None),
+            None,
         )
         if share is not None and 0 < share <= 1:
             yield reading(MEMORY_SHARE_SET, share, evidence)

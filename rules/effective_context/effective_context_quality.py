@@ -20,7 +20,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Rule, Test, all_of, any_of, not_
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Rule, Test, all_of, any_of, not_
 from rules.facts import (
     CONTEXT_SHIFT_SEEN,
     KV_BITS,
@@ -40,14 +40,15 @@ RULE = Rule(
     prior={"forgetting": SLIGHT},
     clues=(
         Clue(
-            # One clue of both: recall that falls says nothing about the model while the positions are not known to be right.
-            words("Recall falls with length by more than chance, and positions are as the model file says."),
-            all_of(RECALL_DROP_SURE.is_(True), ROPE_WRONG.is_(False), not_(ROPE_MISSING.is_(True))),
-            if_true=STRONG,
+            # One clue of all three: recall that falls says nothing about the model while text may have been lost or positions are not known to be right.
+            words(
+                "Recall falls with length by more than chance, though every token was processed and positions are as the model file says."
+            ),
+            all_of(RECALL_DROP_SURE.is_(True), NOT_CUT.is_(True), ROPE_WRONG.is_(False), not_(ROPE_MISSING.is_(True))),
+            if_true=DECISIVE,
             if_false=-STRONG,
         ),
-        Clue(words("All tokens that were sent were processed."), NOT_CUT.is_(True), if_true=SLIGHT, if_false=-STRONG),
-        Clue(words("The cache has more than five bits."), KV_BITS > 5.9, if_true=SLIGHT, if_false=-FAIR),
+        Clue(words("The cache has five bits or fewer."), KV_BITS < 5.9, if_true=-FAIR),
         Clue(
             words("It gets worse little by little with length, the middle first."),
             any_of(TOLD_WORSE_WHEN.is_("gradually"), TOLD_WHAT_IS_WRONG.has("middle-lost")),
@@ -59,7 +60,7 @@ RULE = Rule(
             if_true=FAIR,
             if_false=-STRONG,
         ),
-        Clue(words("Short texts are right."), RECALL_HARMED_SHORT.is_(False), if_true=SLIGHT, if_false=-FAIR),
+        Clue(words("Short texts are right."), RECALL_HARMED_SHORT.is_(False), if_false=-FAIR),
         Clue(words("Old text was thrown away while it ran."), CONTEXT_SHIFT_SEEN.is_(True), if_true=-FAIR),
         Clue(
             words("A prompt was refused: it answers with an error, not with forgetting."),

@@ -100,6 +100,8 @@ class Judgement:
     overturns: Mapping[str, tuple[str, ...]]
     chains: Mapping[str, tuple[str, ...]]
     ways: frozenset[Way]
+    complaint: bool = True
+    """Whether anyone said that something is wrong: where nobody did, a weak possibility is no reason to change anything."""
 
     def of(self, cause: str) -> Finding:
         """Give the finding about a cause. KeyError."""
@@ -117,7 +119,11 @@ class Judgement:
 
         What a leader explains is no leader of its own: the root is changed first.
         """
-        standing = [f for f in self.findings if f.band in {"likely", "disputed", "possible"}]
+        standing = [
+            f
+            for f in self.findings
+            if f.band == "likely" or (f.band in {"disputed", "possible"} and (self.complaint or f.now >= STRONG))
+        ]
         if self.named:
             standing = [f for f in standing if f.cause in self.named] + [
                 f for f in standing if f.cause not in self.named
@@ -213,7 +219,10 @@ def judge(
     chains = {
         cause: tuple(f.cause for f in findings if f.cause in explained[cause] and f.band in IN_PLAY) for cause in named
     }
-    return Judgement(findings, named, None if named else _why_none(findings, explained), overturns, chains, ways)
+    complaint = symptom is None or isinstance(facts.get(symptom), Known)
+    return Judgement(
+        findings, named, None if named else _why_none(findings, explained), overturns, chains, ways, complaint
+    )
 
 
 def _closure(explains: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:

@@ -108,8 +108,8 @@ def offered(test: Test, facts: Facts, tried: Collection[tuple[str, str]] = ()) -
     if test.when is not None and _truth(test.when, facts) is Truth.FALSE:
         return False
     if test.kind == "change":
-        to = test.value_of(test.to, facts)
-        if to is None or to == test.value_of(test.start, facts):
+        to, start = test.value_of(test.to, facts), test.value_of(test.start, facts)
+        if to == start or (to is None and not test.unset):
             return False
     return tried_key(test, facts) not in tried
 

@@ -86,11 +86,15 @@ class Test:
     quality: Quality = "none"
     minutes: float = 5.0
     when: Condition | None = None
+    unset: bool = False
+    """The change takes the setting out, so that the default (or the model file's value) holds: ``to`` is then None."""
 
     def __post_init__(self) -> None:
         """Refuse a change without a prediction: it could not be judged. ValueError."""
         if self.kind == "change" and not self.expects:
             raise ValueError(f"{self.variable}: a change needs a prediction")
+        if self.unset and self.to is not None:
+            raise ValueError(f"{self.variable}: what is taken out has no value")
         if self.when is not None and self.when.has_before():
             raise ValueError(f"{self.variable}: the condition of a test knows no run before")
 

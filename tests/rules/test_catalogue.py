@@ -46,6 +46,22 @@ def test_a_rule_argues_both_ways_and_proposes_something(rule):
     assert set(rule.prior) <= set(SYMPTOMS)
 
 
+BY_HAND = {"client.ctx", "max_tokens", "iogpu.wired_limit_mb", "pipeline_copies"}
+"""Variables that no server's command line has: the client's, the system's, the build's."""
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
+def test_a_change_is_of_a_variable_that_a_server_has(rule):
+    """What is proposed as a change can be written into a command, or is known to be made elsewhere."""
+    from probes.backends import flags
+
+    tables = [value for value in vars(flags).values() if isinstance(value, tuple)]
+    known = {name for table in tables for flag in table if isinstance(flag, flags.Flag) for name in flag.variables} | {"kv_type"}
+    for test in rule.tests:
+        if test.kind == "change" and not test.variable.startswith(("env.", "client.")):
+            assert test.variable in known | BY_HAND, test.variable
+
+
 def test_every_cause_has_a_rule():
     """The vocabulary of causes and the rules are one and the same."""
     assert {rule.cause for rule in RULES} == set(CAUSES)
