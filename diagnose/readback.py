@@ -42,7 +42,12 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
                   "cont_batching": True, "mmproj_offload": True, "op_offload": True, "repack": True},
 }  # fmt: skip
 """What a server takes where nothing is set, as it documents: setting just that changes nothing."""
-_DEFAULTS_OF = {"llama.cpp": "llama.cpp", "beellama.cpp": "llama.cpp", "llama-manager": "llama.cpp", "llama-swap": "llama.cpp"}
+_DEFAULTS_OF = {
+    "llama.cpp": "llama.cpp",
+    "beellama.cpp": "llama.cpp",
+    "llama-manager": "llama.cpp",
+    "llama-swap": "llama.cpp",
+}
 
 GROUPS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
     # name, the settings that are one thing if several of them move, and those of which one has to be among them (empty: any two)
@@ -162,7 +167,16 @@ def read_back(
     )
 
 
-_RANK: Mapping[str, int] = {"server": 3, "process": 2, "log": 2, "file": 1, "user": 0, "report": 0, "measured": 4, "machine": 1}
+_RANK: Mapping[str, int] = {
+    "server": 3,
+    "process": 2,
+    "log": 2,
+    "file": 1,
+    "user": 0,
+    "report": 0,
+    "measured": 4,
+    "machine": 1,
+}
 
 
 def _of_settings(reading: _Reading, evidence: EvidenceSet) -> None:
@@ -195,8 +209,15 @@ def _of_model(reading: _Reading, evidence: EvidenceSet) -> None:
         for name, setting in configuration.settings.items()
         if name in {"model_path", "model_repo"} and isinstance(setting.value, str)
     ]
-    path = (file.path if file else None) or (identity.path if identity else None) or (settings[-1].value if settings else None)
-    parts: dict[str, Value] = {"path": path, "name": (identity.name if identity else None) or (file.name if file else None)}
+    path = (
+        (file.path if file else None)
+        or (identity.path if identity else None)
+        or (settings[-1].value if settings else None)
+    )
+    parts: dict[str, Value] = {
+        "path": path,
+        "name": (identity.name if identity else None) or (file.name if file else None),
+    }
     if file is not None:
         parts |= {"size": file.size_bytes, "header": file.header_hash, "quantization": file.quantization}
     elif identity is not None:
@@ -205,7 +226,9 @@ def _of_model(reading: _Reading, evidence: EvidenceSet) -> None:
         parts["data"] = fingerprint(path)
     known = {name: value for name, value in parts.items() if value is not None}
     if known:
-        source: Source = "file" if "data" in known or file is not None else "server" if identity is not None else "process"
+        source: Source = (
+            "file" if "data" in known or file is not None else "server" if identity is not None else "process"
+        )
         reading.put("model_path", known, source, asked=True)
     else:
         reading.cannot("model_path", "neither the server nor its command line says which model it is")
@@ -269,7 +292,13 @@ def _of_machine(reading: _Reading, evidence: EvidenceSet) -> None:
         reading.put("swap", host.swap_total_bytes, "machine")
         reading.put("memory_limit", host.cgroup_limit_bytes, "machine")
     launches = evidence.of(Launch)
-    limit = launches[-1][1].address_space_limit_bytes or "unlimited" if launches else host.address_space_limit_bytes if host else None
+    limit = (
+        launches[-1][1].address_space_limit_bytes or "unlimited"
+        if launches
+        else host.address_space_limit_bytes
+        if host
+        else None
+    )
     reading.put("address_space_limit", limit, "process", asked=True)
     readings = evidence.of(DeviceReadings)
     if not readings:
@@ -314,7 +343,9 @@ def _free_memory(reading: _Reading, first: DeviceReadings, host: HostReading | N
     if host is not None:
         sizes["ram"] = host.ram_bytes or 0
     if free:
-        reading.put("free_memory", {name: {"free": value, "of": sizes.get(name, 0)} for name, value in free.items()}, "machine")
+        reading.put(
+            "free_memory", {name: {"free": value, "of": sizes.get(name, 0)} for name, value in free.items()}, "machine"
+        )
     elif first.devices:
         reading.cannot("free_memory", "the server was loaded already, and the driver does not say how much is its own")
 
@@ -332,7 +363,9 @@ def _other_load(reading: _Reading, now: DeviceReadings, host: HostReading | None
             continue
         for process in device.processes:
             if not process.is_server and _matters(process, device):
-                load[f"{_name(process)} on {device.id}"] = load.get(f"{_name(process)} on {device.id}", 0) + (process.used_bytes or 0)
+                load[f"{_name(process)} on {device.id}"] = load.get(f"{_name(process)} on {device.id}", 0) + (
+                    process.used_bytes or 0
+                )
     if host is not None:
         least = max(GIB, (host.ram_bytes or 0) // 20)
         for process in host.other_servers:
@@ -394,7 +427,9 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
                 known = (here.value, default) if one is not None else (default, here.value)
                 found[name] = Changed(name, *known, here.source)
         elif name in _ABSENT_IS_NOTHING:
-            found[name] = Changed(name, one.value if one else None, two.value if two else None, here.source, asked=here.asked)
+            found[name] = Changed(
+                name, one.value if one else None, two.value if two else None, here.source, asked=here.asked
+            )
         else:
             _cannot(unread, name, before, after)
     found = _grouped(found)
@@ -453,9 +488,15 @@ def _by_content(name: str, one: ReadBack | None, two: ReadBack | None) -> Change
     strong = ("size", "header", "data", "quantization", "version", "build")
     shared = [key for key in strong if key in one.value and key in two.value]
     differs = [key for key in shared if one.value[key] != two.value[key]]
-    identity = "name" in one.value and "name" in two.value and one.value["name"] != two.value["name"] and name == "backend"
+    identity = (
+        "name" in one.value and "name" in two.value and one.value["name"] != two.value["name"] and name == "backend"
+    )
     if not shared:
-        differs = [key for key in ("path", "program", "name") if key in one.value and key in two.value and one.value[key] != two.value[key]][:1]
+        differs = [
+            key
+            for key in ("path", "program", "name")
+            if key in one.value and key in two.value and one.value[key] != two.value[key]
+        ][:1]
     if not differs and not identity:
         return None
     return Changed(name, _told(one.value), _told(two.value), two.source)
@@ -573,7 +614,9 @@ def _consequences(found: dict[str, Changed], unread: dict[str, str], before: Sna
     outcomes = [
         Changed(name, before.values[name].value, after.values[name].value, after.values[name].source, asked=False)
         for name in OUTCOMES
-        if name in before.values and name in after.values and not _same_outcome(before.values[name].value, after.values[name].value)
+        if name in before.values
+        and name in after.values
+        and not _same_outcome(before.values[name].value, after.values[name].value)
     ]
     if outcomes and not found:
         first = outcomes.pop(0)

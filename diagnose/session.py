@@ -7,18 +7,21 @@ measured again.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from diagnose import look
 from diagnose.case import Case
+from diagnose.history import confirmed, settle, snapshot_of, tried
 from diagnose.leftovers import noted
 from diagnose.options import RunOptions
 from diagnose.plan import closers, order_for
+from diagnose.readback import read_back
 from diagnose.steps import most_useful, with_command
 from diagnose.ui import Ui
 from diagnose.window import passes
@@ -38,10 +41,10 @@ from probes.evidence.errors import (
     LaunchFailedError,
 )
 from probes.evidence.events import LogEvent, LogSummary
-from probes.evidence.records import Evidence, found, not_found
+from probes.evidence.records import Evidence, EvidenceSet, found, not_found
 from probes.evidence.request import Launch, ProcessEnded, TruncationReading
 from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
-from probes.evidence.subject import Configuration, ModelIdentity, WindowReading
+from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.evidence.words import words
 from probes.fixed_length import FixedLengthProbe
 from probes.gpu.sampler import Sampler
@@ -51,6 +54,7 @@ from probes.ladder.text import Counter, read_own
 from probes.ladder_walk import LadderProbe
 from probes.launch import Server, address_of, holder_of
 from probes.logs.reader import collect_log
+from probes.process import that_matters
 from probes.recall import RecallProbe
 from probes.repeat import RepeatProbe
 from probes.speed import SpeedProbe
@@ -63,6 +67,7 @@ from rules.verdict import NextTest, Verdict, next_step, verdict_of
 LOG_EVENTS = 400
 """At most so many events of one log go into the case."""
 SHORT_RUNG_CANARIES = 27
+LOOK_AGAIN_S = 10.0
 TAIL_TOKENS = 64
 """Left in each rung for the question that follows the text; the chat template's own tokens are added where they can be counted."""
 DEFAULT_OUTPUT = (128, 2048)
@@ -126,13 +131,17 @@ def walk(one: Walk) -> None:
         with _opened(one):
             if one.backend is not None:
                 _look(one)
+                _keep_configuration(one, "before")
                 _measure(one)
+                _look_again(one)
     except (CouldNotLookError, LaunchFailedError) as error:
         one.could_not_look = error
         one.add(not_found("session", "failed", str(error), run=one.run, origin="session"))
     finally:
         one.ui.finish_progress()
     _read_logs(one)
+    _keep_configuration(one, "before")
+    settle(one.case, one.run)
     judge_run(one)
     one.case.append("run-ended", {"could_not_look": str(one.could_not_look) if one.could_not_look else None})
 
@@ -166,7 +175,7 @@ def _launched(one: Walk) -> Iterator[str | None]:
     for evidence in look.at_machine(one.run, None, "before load"):
         one.add(evidence)
     log_path = one.case.folder / "logs" / f"server-run{one.run}-{len(one.mine(Launch)) + 1}.log"
-    settings = parse_command(command, one.options.launch_env)
+    settings = parse_command(command, that_matters({**os.environ, **one.options.launch_env}))
     one.add(found(settings, source="process", run=one.run, origin="launch command"))
     for evidence in look.asked_window(settings, one.run, "launch command"):
         one.add(evidence)
@@ -187,6 +196,7 @@ def _launched(one: Walk) -> Iterator[str | None]:
         why = f"port {wanted} is in use by {holder}; is the server running already? Stop it, or give its address without --launch"
         raise LaunchFailedError(why)
     shown = tuple(settings.command or command)
+    _trial_starts(one, shown, wanted)
     with noted(shown, server.marker) as started, server:
         server.start()
         started(server.pid, server.created)
@@ -201,6 +211,27 @@ def _launched(one: Walk) -> Iterator[str | None]:
         if not launch.healthy:
             one.ui.say(words("The server did not start: {why}", why=launch.why))
         yield server.url if launch.healthy else None
+
+
+def _trial_starts(one: Walk, shown: tuple[str, ...], port: int | None) -> None:
+    """Start and stop the server some times before the run itself, where whether it starts is what was predicted."""
+    ends = time.monotonic() + one.options.budget_s / 2
+    for number in range(1, one.options.starts):
+        if time.monotonic() > ends:
+            return
+        server = Server(
+            one.options.launch or (),
+            log_path=one.case.folder / "logs" / f"server-run{one.run}-start{number}.log",
+            environment=one.options.launch_env,
+            address_space_bytes=one.options.address_space_bytes,
+        )
+        with noted(shown, server.marker) as started, server:
+            server.start()
+            started(server.pid, server.created)
+            launch = server.wait_healthy(lambda pid: address_of(pid, _answers, port), one.options.load_deadline_s)
+        one.add(
+            found(launch.model_copy(update={"command": shown}), source="measured", run=one.run, origin=f"start {number}")
+        )
 
 
 def _answers(url: str) -> bool:
@@ -256,6 +287,40 @@ def _look(one: Walk) -> None:
     one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent)
 
 
+def _keep_configuration(one: Walk, when: Literal["before", "after"]) -> None:
+    """Read the configuration back and keep it, once a run; where nothing at all was seen there is nothing to keep."""
+    if snapshot_of(one.case, one.run, when) is not None:
+        return
+    evidence = one.case.evidence(one.run)
+    if one.backend is None and not evidence.of(Configuration):
+        return
+    request = {"seed": one.options.seed, "text_folder": one.options.text_folder}
+    snapshot = read_back(evidence, when, events=_events_now(one), request=request)
+    one.add(found(snapshot, source="measured", run=one.run, origin="configuration"))
+
+
+def _look_again(one: Walk) -> None:
+    """Read the configuration once more when all was measured: what changed meanwhile, nobody asked for."""
+    backend = one.backend
+    if backend is None or _ended(one, None) is not None:
+        return
+    try:
+        fresh = look.recognised(
+            backend.http, one.ui, hint=one.options.backend, model=one.options.model, deadline_s=LOOK_AGAIN_S
+        )
+    except CtxDoctorError:
+        return
+    process, why = look.find_process(fresh.http.base_url)
+    again = [
+        *look.at_server(fresh, one.run),
+        *look.at_process(process, why, fresh.name, one.run),
+        *look.at_machine(one.run, process.pid if process else None, "after run"),
+    ]
+    files = [piece for piece in one.case.evidence(one.run).all if piece.kind in {ModelFile.kind, Launch.kind}]
+    snapshot = read_back(EvidenceSet([*files, *again]), "after", events=_events_now(one))
+    one.add(found(snapshot, source="measured", run=one.run, origin="configuration"))
+
+
 # -- measuring -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -285,7 +350,7 @@ def _measure(one: Walk) -> None:
     shape = _shape(one, window)
     sampler.start()
     try:
-        for name in order_for(one.case.symptom):
+        for name in dict.fromkeys((*one.options.first, *order_for(one.case.symptom))):
             if name in one.case.done_probes(one.run):
                 continue
             if context.process_ended() is not None:
@@ -536,7 +601,7 @@ def judged(case: Case, run: int, mode: Mode) -> tuple[Judgement, Facts]:
 def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
     """Judge, and write the verdict and the next test into the journal."""
     judgement, facts = judged(one.case, one.run, one.mode)
-    verdict = verdict_of(judgement, facts, run=one.run)
+    verdict = verdict_of(judgement, facts, run=one.run, confirmed=confirmed(one.case, one.run))
     answered = {answer.question for answer in one.case.payloads(Answer)}
     ahead = closers(
         answered,
@@ -544,13 +609,9 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
         server=one.backend is not None and one.mode != "triage",
         person=one.mode != "run",
         logs=bool(one.mine(LogEvent)),
+        facts=facts,
     )
-    tried = {
-        (str(entry.data.get("variable")), str(entry.data.get("to")))
-        for entry in one.case.of("next-test")
-        if entry.run < one.run
-    }
-    step = next_step(judgement, facts, ahead, tried)
+    step = next_step(judgement, facts, ahead, tried(one.case, one.run))
     one.case.append("verdict", verdict.model_dump(mode="json"))
     if step is not None:
         step = with_command(step, one.case.evidence(one.run), one.options.backend)
