@@ -14,7 +14,7 @@ from probes.evidence.request import CacheReuse, ConcurrencyTrial, FailingLength,
 from probes.evidence.rungs import RecallBase, RungResult
 from probes.evidence.subject import ModelFile
 from rules.derive import all_derivations
-from rules.engine import Closer, Fact
+from rules.engine import Closer, Fact, Facts, Known
 from rules.facts import VOCABULARY
 
 ORDER: Mapping[str | None, tuple[str, ...]] = {
@@ -67,10 +67,37 @@ def _facts_read_from(kind: type[Payload]) -> frozenset[Fact[object]]:
     )
 
 
+@cache
+def _stands_for(fact: Fact[object]) -> tuple[Fact[object], ...]:
+    """Give the facts that an answer stands for, where it is good for nothing else: empty where more is derived from it."""
+    users = [one for one in all_derivations().ordered if fact in one.needs]
+    if any(one.reads or len(one.needs) > 1 for one in users):
+        return ()
+    return tuple(given for one in users for given in one.gives)
+
+
+def settled(question_fact: str, facts: Facts) -> bool:
+    """Say whether an answer could tell nothing new: all that it stands for was read or measured, or said by the user, already."""
+    if question_fact not in VOCABULARY:
+        return False
+    fact = VOCABULARY[question_fact]
+    known = [facts.get(one) for one in (_stands_for(fact) or (fact,))]
+    return all(isinstance(one, Known) and one.source != "report" for one in known)
+
+
 def closers(
-    answered: Collection[str], done: Collection[str], *, server: bool, person: bool, logs: bool
+    answered: Collection[str],
+    done: Collection[str],
+    *,
+    server: bool,
+    person: bool,
+    logs: bool,
+    facts: Facts | None = None,
 ) -> list[Closer]:
-    """Give what could still close unknowns: probes not run (with a server), questions not answered (with a person), a log not given."""
+    """Give what could still close unknowns: probes not run (with a server), questions not answered (with a person), a log not given.
+
+    With ``facts``, a question whose answer is known from elsewhere already is left out.
+    """
     found: list[Closer] = []
     if server:
         found += [
@@ -87,7 +114,7 @@ def closers(
                 QUESTION_MINUTES,
             )
             for one in QUESTIONS
-            if one.id not in answered
+            if one.id not in answered and (facts is None or not settled(one.fact, facts))
         ]
     if not logs:
         found.append(Closer("log", "give", _facts_read_from(LogEvent), 1.0))

@@ -48,6 +48,7 @@ from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, Win
 from probes.evidence.words import words
 from probes.fixed_length import FixedLengthProbe
 from probes.gpu.sampler import Sampler
+from probes.ladder.constraints import Task, draw_task
 from probes.ladder.rungs import Ladder, build_ladder, ladder_rungs
 from probes.ladder.search import default_resolution
 from probes.ladder.text import Counter, read_own
@@ -70,6 +71,10 @@ SHORT_RUNG_CANARIES = 27
 LOOK_AGAIN_S = 10.0
 TAIL_TOKENS = 64
 """Left in each rung for the question that follows the text; the chat template's own tokens are added where they can be counted."""
+CODE_WINDOW = 16_384
+"""From this window on there is room for the code change and its answer beside the text."""
+CODE_ROOM = 768
+"""Left in each rung for the coding rules, the request and the code that answers it."""
 DEFAULT_OUTPUT = (128, 2048)
 """Least and most that is reserved for the answer where nobody says; a 64th of the window between."""
 
@@ -391,6 +396,8 @@ class Shape:
     output_tokens: int
     rungs: tuple[int, ...]
     texts: Ladder
+    task: Task | None = None
+    """The code change that is asked for; None where the window has no room for it."""
 
     @property
     def target_input(self) -> int | None:
@@ -462,11 +469,12 @@ def _shape(one: Walk, window: int) -> Shape:
         plan.rungs,
         counter,
         seed=plan.seed,
-        reserve=TAIL_TOKENS + _template_tokens(backend),
+        reserve=TAIL_TOKENS + _template_tokens(backend) + (CODE_ROOM if window >= CODE_WINDOW else 0),
         base_depths=depths,
         filler=filler,
     )
-    return Shape(window, target, output, plan.rungs, texts)
+    task = draw_task(plan.seed) if window >= CODE_WINDOW else None
+    return Shape(window, target, output, plan.rungs, texts, task)
 
 
 def _template_tokens(backend: Backend) -> int:
@@ -514,7 +522,7 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
     if name == "truncation":
         return TruncationProbe(shape.window, afford=int(one.options.budget_s * 50))
     if name == "recall":
-        return RecallProbe(shape.texts.rungs[0])
+        return RecallProbe(shape.texts.rungs[0], task=shape.task)
     if name == "ladder":
         base = one.last(RecallBase)
         plan = one.last(LadderPlan)
