@@ -97,6 +97,10 @@ class Case:
         """Make a new case folder and its first record."""
         home = home or cases_home()
         case_id = name or new_id(symptom)
+        if not re.fullmatch(r"\w[\w.\-]{0,119}", case_id):
+            raise CaseError(
+                f"a case cannot be called {case_id[:60]!r}; use letters, digits, - _ and ., and begin with a letter or digit"
+            )
         folder = home / case_id
         try:
             (folder / "logs").mkdir(parents=True, exist_ok=False)
@@ -384,12 +388,15 @@ def find(name: str | Path | None, home: Path | None = None) -> Path:
         if not newest:
             raise CaseError("there is no case yet; start with `ctxdoctor run URL` or `ctxdoctor demo`")
         return newest[0]
-    path = Path(name).expanduser()
-    if path.name == JOURNAL:
-        path = path.parent
-    if (path / JOURNAL).is_file():
-        return path.resolve()
     text = str(name)
+    try:
+        path = Path(name).expanduser()
+        if path.name == JOURNAL:
+            path = path.parent
+        if (path / JOURNAL).is_file():
+            return path.resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CaseError(f"there is no case {text[:60]!r}; `ctxdoctor cases` lists them") from error
     if re.fullmatch(r"[\w.\-]+", text):
         exact = home / text
         if (exact / JOURNAL).is_file():
@@ -400,7 +407,7 @@ def find(name: str | Path | None, home: Path | None = None) -> Path:
         if matching:
             names = ", ".join(folder.name for folder in matching[:4])
             raise CaseError(f"{text!r} is the beginning of several cases ({names}); write one whole")
-    raise CaseError(f"there is no case {text!r}; `ctxdoctor cases` lists them")
+    raise CaseError(f"there is no case {text[:200]!r}; `ctxdoctor cases` lists them")
 
 
 def folders(home: Path | None = None) -> list[Path]:
