@@ -184,11 +184,11 @@ def attempts_in(case: Case, run: int, against: int, expectation: Expectation) ->
     if not rungs:
         return 1
     failed_at = facts_of(case.evidence(against)).value(FAILURE_TOKENS) or 0
-    beyond = [length for length in rungs if length >= failed_at]
-    decisive = rungs[max(beyond or rungs)]
-    if len({one.result for one in decisive}) > 1:
-        return 0
-    return len(decisive)
+    passing = [length for length in rungs if {one.result for one in rungs[length]} == {"passed"}]
+    failing = [length for length in rungs if "passed" not in {one.result for one in rungs[length]}]
+    beyond = [length for length in passing if length >= failed_at]
+    decisive = max(beyond) if beyond else min(failing, default=max(rungs))
+    return len(rungs[decisive]) if decisive in {*passing, *failing} else 0
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------------------------------
