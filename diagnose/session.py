@@ -235,7 +235,9 @@ def _trial_starts(one: Walk, shown: tuple[str, ...], port: int | None) -> None:
             started(server.pid, server.created)
             launch = server.wait_healthy(lambda pid: address_of(pid, _answers, port), one.options.load_deadline_s)
         one.add(
-            found(launch.model_copy(update={"command": shown}), source="measured", run=one.run, origin=f"start {number}")
+            found(
+                launch.model_copy(update={"command": shown}), source="measured", run=one.run, origin=f"start {number}"
+            )
         )
 
 
@@ -251,9 +253,7 @@ def _answers(url: str) -> bool:
 def _recognised(one: Walk, http: Http) -> Backend:
     """Find out which server answers; one that still loads is waited for."""
     options = one.options
-    return look.recognised(
-        http, one.ui, hint=options.backend, model=options.model, deadline_s=options.load_deadline_s
-    )
+    return look.recognised(http, one.ui, hint=options.backend, model=options.model, deadline_s=options.load_deadline_s)
 
 
 # -- looking ---------------------------------------------------------------------------------------------------------------------------

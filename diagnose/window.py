@@ -73,7 +73,7 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
     if recall is not None and recall.standing == "unsure" and settled:
         # as many different facts as the base was made of, and chance alone explains what is missing
         recalls = True
-    if constraints and recalls is not False:
+    if constraints and recalls is not False and _keeps_rules_when_short(base, criteria):
         met = sum(one.met for one in constraints) / sum(one.asked for one in constraints)
         if met < criteria.min_constraints:
             recalls = False
@@ -85,6 +85,13 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
                 )
             )
     return LengthVerdict(tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, tuple(why))
+
+
+def _keeps_rules_when_short(base: RecallBase | None, criteria: Criteria) -> bool:
+    """Say whether the model keeps the coding rules of a short text as well as asked; one that does not is not blamed for a long one."""
+    if base is None or not base.constraints_asked or base.constraints_met is None:
+        return False
+    return base.constraints_met / base.constraints_asked >= criteria.min_constraints
 
 
 def _recall(

@@ -16,8 +16,9 @@ from probes.base import Phase, ProbeContext
 from probes.evidence.errors import CtxDoctorError, NotOfferedError, UnreachableError, WrongKeyError
 from probes.evidence.records import Evidence, found
 from probes.evidence.request import Completion, ErrorKind, Outcome, ProcessEnded, RequestError
-from probes.evidence.rungs import CanaryScore, DevicePeak, RungResult
+from probes.evidence.rungs import CanaryScore, ConstraintScore, DevicePeak, RungResult
 from probes.ladder.canaries import Canary, Style, answer_tokens, completion_tail, question_tail
+from probes.ladder.constraints import Task, score_code
 from probes.ladder.rungs import RungText
 from probes.ladder.scoring import hits_completion, hits_list, score
 
@@ -27,6 +28,10 @@ REASONING_ROOM = 1024
 """Tokens on top for a model that reasons before it answers."""
 FEW = 3
 """So many canaries are asked where each one costs a whole prefill."""
+CODE_TOKENS = 400
+"""Output budget of the code change."""
+CHEAP_TOKENS = 4096
+"""Up to this length the code change is asked also where it costs a prefill of its own."""
 RESUMED = 0.5
 """A follow-up that had to process more than this share of its prompt was not resumed from the cache."""
 
@@ -58,6 +63,14 @@ def outcome_of(error: RequestError | None, ended: ProcessEnded | None) -> Outcom
     if error.error == "exceeds-window":
         return "refused"
     return "failed"
+
+
+def with_rules(text: str, task: Task) -> str:
+    """Plant a task's coding rules at the start, in the middle (between two paragraphs) and at the end of a text."""
+    first, *between, last = task.planted()
+    middle = text.find("\n\n", len(text) // 2)
+    middle = middle + 2 if middle >= 0 else len(text) // 2
+    return "\n\n".join(part for part in (first, text[:middle].rstrip(), *between, text[middle:].strip(), last) if part)
 
 
 def as_request_error(failure: CtxDoctorError) -> RequestError:
@@ -117,10 +130,15 @@ class Attempts:
         cold: bool = True,
         canaries: Sequence[Canary] | None = None,
         scored: bool = True,
+        task: Task | None = None,
     ) -> Iterator[Evidence]:
         """Measure one attempt and yield its evidence: peaks, then the rung. The result stays in ``result``."""
         context = self.context
         left = list(text.canaries if canaries is None else canaries)
+        if self.asking.style != "question":
+            # a base model goes on with a text; it does not carry out a request
+            task = None
+        prompt = text.text if task is None else with_rules(text.text, task)
         groups = _groups(left, SEVERAL if self.asking.several else 1)
         self.completions, self.hits, self.result = [], [], None
         error: RequestError | None = None
@@ -133,7 +151,7 @@ class Attempts:
                 context.progress.report(name, done, f"{text.tokens} tokens")
                 try:
                     completion = self.ask(
-                        text.text, group, cold=cold and number == 0, tokens=text.tokens, measured=number == 0
+                        prompt, group, cold=cold and number == 0, tokens=text.tokens, measured=number == 0
                     )
                 except CtxDoctorError as failure:
                     completion = Completion(error=as_request_error(failure))
@@ -147,6 +165,9 @@ class Attempts:
                     self._see_resumption(completion)
                     if self.resumes is False and len(groups) > FEW:
                         groups[2:] = _spread(groups[2:], FEW - 2)
+            constraints = None
+            if task is not None and error is None and (self.resumes is not False or text.tokens <= CHEAP_TOKENS):
+                constraints, error = self._ask_code(prompt, task, text.tokens)
         context.progress.report(name, 1.0, f"{text.tokens} tokens")
         ended = context.process_ended() if error is not None else None
         if phase.peaks is not None:
@@ -158,8 +179,27 @@ class Attempts:
                 run=context.run,
                 origin=name,
             )
-        self.result = self._result(text, attempt, error, ended, phase, cold=cold)
+        self.result = self._result(text, attempt, error, ended, phase, cold=cold, constraints=constraints)
         yield found(self.result, source="measured", run=context.run, origin=name)
+
+    def _ask_code(self, prompt: str, task: Task, tokens: int) -> tuple[ConstraintScore | None, RequestError | None]:
+        """Ask for the small code change after the same text, and score what it keeps of the rules."""
+        budget = CODE_TOKENS + (REASONING_ROOM if self.asking.reasoning else 0)
+        ask = Ask(
+            messages=({"role": "user", "content": prompt + task.request()},),
+            max_tokens=budget,
+            seed=self.context.seed,
+            deadline_s=self.context.deadline_for(tokens, budget),
+        )
+        try:
+            completion = self.context.complete(ask, sent_tokens=tokens, purpose="constraints")
+        except CtxDoctorError as failure:
+            return None, as_request_error(failure)
+        self.completions.append(completion)
+        if completion.error is not None:
+            # no room for the longer question is our own doing, not the length's failure
+            return None, None if completion.error.error == "exceeds-window" else completion.error
+        return score_code(completion.text or "", task.constraints, task.code), None
 
     def _see_resumption(self, completion: Completion) -> None:
         prompt, processed = completion.prompt_tokens, completion.processed_tokens
@@ -175,6 +215,7 @@ class Attempts:
         phase: Phase,
         *,
         cold: bool,
+        constraints: ConstraintScore | None = None,
     ) -> RungResult:
         first = self.completions[0] if self.completions else Completion()
         counted = first.prompt_tokens
@@ -206,6 +247,7 @@ class Attempts:
             client_generation_tps=_rounded(_client_generation(first)) if measured else None,
             total_s=_rounded(sum(one.client_total_s or 0.0 for one in self.completions)),
             canaries=canaries,
+            constraints=constraints,
             devices=tuple(
                 DevicePeak(id=device, peak_bytes=value)
                 for device, value in sorted((peaks.devices_peak_bytes if peaks else {}).items())

@@ -16,6 +16,7 @@ from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.records import Evidence, found
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RungResult
 from probes.ladder.canaries import DEPTHS, Canary
+from probes.ladder.constraints import Task
 from probes.ladder.rungs import Ladder, RungText
 from probes.ladder.search import Found, Reading, SearchPlan, Step, forecast, next_step, reading_of
 from probes.ladder.text import Counter, cut_to_tokens
@@ -40,6 +41,7 @@ class LadderProbe(Probe):
         done: Iterable[RungResult] = (),
         *,
         window: int | None = None,
+        task: Task | None = None,
     ) -> None:
         self.plan = plan
         self.texts = texts
@@ -47,6 +49,7 @@ class LadderProbe(Probe):
         self.criteria = criteria
         self.passes = passes
         self.window = window
+        self.task = task
         self.results: list[RungResult] = list(done)
         self.found: Found | None = None
         self._asked: set[str] = set()
@@ -91,7 +94,9 @@ class LadderProbe(Probe):
                 self.found = step
                 break
             text = self.text_for(step, context.counter)
-            yield from attempts.measure(text, step.attempt, cold=step.cold)
+            yield from attempts.measure(
+                text, step.attempt, cold=step.cold, task=self.task if step.purpose == "verify" else None
+            )
             assert attempts.result is not None
             self.results.append(attempts.result)
         yield found(

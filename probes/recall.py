@@ -9,6 +9,7 @@ from probes.attempt import Asking, Attempts, decide_asking
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.rungs import RecallBase, RungResult
+from probes.ladder.constraints import Task
 from probes.ladder.rungs import RungText
 from probes.ladder.scoring import BASE_CANARIES, able
 
@@ -19,8 +20,9 @@ class RecallProbe(Probe):
     id: ClassVar[str] = "recall"
     gives: ClassVar[tuple[str, ...]] = (RecallBase.kind, RungResult.kind)
 
-    def __init__(self, text: RungText, *, measure_tokens: int = 48) -> None:
+    def __init__(self, text: RungText, *, measure_tokens: int = 48, task: Task | None = None) -> None:
         self.text = text
+        self.task = task
         self.measure_tokens = measure_tokens
         self.asking: Asking | None = None
         self.base: RecallBase | None = None
@@ -38,7 +40,7 @@ class RecallProbe(Probe):
         asking, shares = decide_asking(context, self.text)
         asking = Asking(asking.style, asking.several, asking.reasoning, self.measure_tokens)
         attempts = Attempts(context, asking)
-        yield from attempts.measure(self.text, 1)
+        yield from attempts.measure(self.text, 1, task=self.task)
         self.asking, self.result = asking, attempts.result
         score = attempts.result.canaries if attempts.result else None
         if score is None or score.asked == 0:
@@ -47,6 +49,12 @@ class RecallProbe(Probe):
             return
         self.base = RecallBase(
             style=asking.style,
+            constraints_met=attempts.result.constraints.met
+            if attempts.result and attempts.result.constraints
+            else None,
+            constraints_asked=attempts.result.constraints.asked
+            if attempts.result and attempts.result.constraints
+            else None,
             several=asking.several,
             reasoning=asking.reasoning,
             at_tokens=self.text.tokens,

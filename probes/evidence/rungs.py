@@ -102,6 +102,8 @@ class RecallBase(Payload):
     hit: int = Field(ge=0)
     asked: int = Field(ge=1)
     able: bool = Field(description="false when the base is under one third: the model cannot do the test")
+    constraints_met: int | None = Field(default=None, ge=0, description="coding constraints kept at the shortest rung")
+    constraints_asked: int | None = Field(default=None, ge=0)
     several: bool = Field(default=False, description="whether several canaries are asked in one request")
     reasoning: bool = Field(default=False, description="whether the model reasons before it answers")
     enough: bool = Field(default=True, description="whether enough canaries were asked to make a base")

@@ -63,34 +63,43 @@ class Canary:
         return replace(self, depth=depth, at=at)
 
 
-def draw(seed: int, words_used: int = len(CODE_WORDS)) -> Iterator[Canary]:
-    """Give the endless facts of a seed: no key twice, and names come back with other numbers, so that keys have near-duplicates.
+def draw(seed: int, near: float = 0.0) -> Iterator[Canary]:
+    """Give the endless facts of a seed: no key twice.
 
-    After ``words_used`` facts the words come again with other numbers (17 and 71, 17 and 18), which makes one canary the distractor of another: to
-    answer, a model must read the whole key. A value is drawn again only after all others.
+    A share ``near`` of them (and all, once each code word was used) are near-duplicates of one before: the same word with its digits swapped or the
+    next number (17 and 71, 17 and 18), so that half a key is not enough. A value is drawn again only after all others.
     """
     rng = random.Random(f"canaries {seed}")
-    words = rng.sample(CODE_WORDS, max(1, min(words_used, len(CODE_WORDS))))
+    unused: list[str] = []
+    single: list[tuple[str, int]] = []
     values: list[str] = []
     seen: set[str] = set()
-    turn = 0
-    previous: dict[str, int] = {}
+    rounds = 0
     while True:
-        word = words[turn % len(words)]
-        turn += 1
-        number = rng.randrange(10, 100)
-        if word in previous and rng.random() < 0.5:  # a twin: digits swapped, or the next number
-            old = previous[word]
-            number = (old % 10) * 10 + old // 10 if old % 10 and old % 11 else old + 1
-        number = number if 10 <= number < 100 else 10
+        twin = single.pop(rng.randrange(len(single))) if single and rng.random() < near else None
+        if twin is not None:
+            word, number = twin[0], _twin(twin[1])
+        else:
+            if not unused:
+                unused, rounds = rng.sample(CODE_WORDS, len(CODE_WORDS)), rounds + 1
+            word, number = unused.pop(), rng.randrange(10, 100)
         while f"{word}-{number}" in seen:
             # Where the two-digit names are nearly used up, go on with three digits.
-            number = rng.randrange(100, 100 + turn) if turn > len(words) * 80 else rng.randrange(10, 100)
-        previous[word] = number % 100 if number >= 100 else number
+            number = rng.randrange(10, 100) if rounds < 60 else rng.randrange(100, 100 + 10 * rounds)
+        if twin is None:
+            single.append((word, number))
         seen.add(f"{word}-{number}")
         if not values:
             values = rng.sample(VALUES, len(VALUES))
         yield Canary(f"{word}-{number}", values.pop())
+
+
+def _twin(number: int) -> int:
+    """Give a two-digit number that is easily taken for this one."""
+    swapped = number % 10 * 10 + number // 10
+    if number < 100 and swapped >= 10 and swapped != number:
+        return swapped
+    return number + 1 if number % 100 != 99 else number - 1
 
 
 # --- asking --------------------------------------------------------------------------------------------------------------------------------

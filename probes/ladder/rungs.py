@@ -31,12 +31,16 @@ SAMPLE = 6000
 """Length of the first look at a text's density."""
 DRIFT = 0.01
 """How far the places of facts may slip before the text is written again."""
+SHARE = 0.025
+"""Two rungs share a fact whose place is this close to what both want, as a share of the shorter one's length."""
 SLIP = 0.01
 SLIP_TOKENS = 12
 """A fact waits for the end of a paragraph no longer than this share of its rung, or this many tokens."""
 MOST_TURNS = 4
 LEAST_SCALE = 1 / 16
 """A tokenizer that counts this far from a rough guess does not count tokens."""
+NEAR_DUPLICATES = 0.1
+"""A few, by default: with names in pairs a model of 270M recalls 12 of 18 at 4K where it recalls 16 without, and that is its weakness at names."""
 DISTRACTORS = 9
 DISTRACTORS_FROM = 900
 """A single rung of this length gets this many facts that are not asked for; in a shorter one they would be most of the text."""
@@ -135,18 +139,22 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """A place where a fact is to be planted, in tokens from the start, and for which rung."""
+    """A place where a fact is to be planted, in tokens from the start, and the rungs (by their text's length) that ask for it."""
 
     tokens: float
-    rung: int
-    depth: float
+    rungs: tuple[int, ...]
     literal: bool = True
+
+    @property
+    def slip(self) -> float:
+        """How far the fact may slip, in tokens."""
+        return max(SLIP * min(self.rungs, default=0), SLIP_TOKENS)
 
 
 def _due(spot: _Spot, tokens: float, *, at_end: bool) -> bool:
     """Whether a fact is to be planted here: between two paragraphs as soon as its place is reached, inside one only when it would slip too far."""
     late = tokens - spot.tokens
-    return late >= (0 if at_end else max(SLIP * spot.rung, SLIP_TOKENS))
+    return late >= (0 if at_end else spot.slip)
 
 
 class _Place(NamedTuple):
@@ -166,7 +174,7 @@ def build_ladder(
     base_depths: Sequence[float] | None = None,
     non_literal: int = 0,
     distractors: int | None = None,
-    near_duplicates: bool = True,
+    near_duplicates: float = NEAR_DUPLICATES,
     filler: Callable[[], Iterator[Unit]] | None = None,
     start: str = "",
 ) -> Ladder:
@@ -175,7 +183,7 @@ def build_ladder(
     ``reserve`` tokens of each rung are left for what comes after the text (question, chat template). ``base_depths`` replaces the depths of the
     shortest rung, so that a base of 27 or more canaries can be asked there. ``non_literal`` facts (at most 18) are planted in every rung's own
     length, and ``distractors`` facts that nobody asks for (default: nine where there is one rung, none where the rungs have each other's).
-    ``near_duplicates``: each code word comes back with another number. ``filler`` gives a fresh stream of units (default: generated from the
+    ``near_duplicates``: the share of facts whose name is like another one's. ``filler`` gives a fresh stream of units (default: generated from the
     seed); ``start`` stands at the very beginning.
     With ids and back the cut is exact; with counts alone it is within 0.1 % of 128K tokens, for at most four calls to the tokenizer.
     InputError if a rung is shorter than its reserve allows.
@@ -191,8 +199,6 @@ def build_ladder(
     if distractors is None:
         distractors = DISTRACTORS if len(bodies) == 1 and bodies[0] >= DISTRACTORS_FROM else 0
     wanted = _spots(bodies, depths, base_depths, non_literal, distractors)
-    literal = sum(s.literal for s in wanted)
-    words_used = (literal + 1) // 2 if near_duplicates else literal
     # A first look at a short piece tells how dense this text is for this tokenizer; then the whole is written a little too long.
     sample, _ = _write(stream(), [], min(bodies[-1], SAMPLE), "")
     sample_tokens, _ids = counter.ids(sample)
@@ -206,9 +212,10 @@ def build_ladder(
                 f"the tokenizer counts {known or sample_tokens} tokens where many more or fewer stand: give another one with --tokenizer"
             )
         margin = bodies[-1] * 1.03 + 40
-        facts, hidden = draw(seed, words_used), itertools.cycle(draw_non_literal(seed, non_literal) or ())
+        facts, hidden = draw(seed, near_duplicates), itertools.cycle(draw_non_literal(seed, non_literal) or ())
         placed = sorted(
-            (replace(s, tokens=s.tokens * squeeze.get(s.rung, 1.0)) for s in wanted), key=operator.attrgetter("tokens")
+            (replace(s, tokens=s.tokens * min((squeeze[r] for r in s.rungs), default=1.0)) for s in wanted),
+            key=operator.attrgetter("tokens"),
         )
         spots = [(s, next(facts) if s.literal else next(hidden)) for s in placed]
         text, places = _write(stream(), spots, margin, start, scale)
@@ -223,7 +230,7 @@ def build_ladder(
         for rung, body in zip(lengths, bodies, strict=True):
             cut, tokens = cut_to_tokens(text, body, counter, known=known, ids=ids)
             out.append(_rung_text(rung, body, text[:cut], tokens, spots, places))
-            if len(out[-1].canaries) + len(out[-1].non_literal) < sum(s.rung == body for s in wanted):
+            if len(out[-1].canaries) + len(out[-1].non_literal) < sum(body in s.rungs for s in wanted):
                 # Facts are denser than filler: in a short rung with many of them the last ones would be cut off. They move closer together.
                 squeeze[body] *= min(0.98, weigh(text[:cut]) * scale / body)
                 cut_off = True
@@ -237,19 +244,30 @@ def build_ladder(
 def _spots(
     bodies: Sequence[int], depths: Sequence[float], base: Sequence[float] | None, non_literal: int, distractors: int
 ) -> list[_Spot]:
-    """Plan where facts stand."""
+    """Plan where facts stand.
+
+    A fact that stands near enough to a wanted place of a shorter rung is asked for there too: the fewer facts a text has, the less it is a list.
+    """
     spots: list[_Spot] = []
-    for number, body in enumerate(bodies):
+    for number, body in reversed(list(enumerate(bodies))):
         own = base if base is not None and number == 0 else depths
         most = max(1, body // ROOM_FOR_FACT)
         if len(own) > most:
             own = [own[n * len(own) // most] for n in range(most)]
         end = body - TAIL_ROOM
-        spots += [_Spot(min(body * d, end), body, d) for d in own]
+        for depth in own:
+            at = min(body * depth, end)
+            near = [s for s in spots if abs(s.tokens - at) <= SHARE * body and body not in s.rungs]
+            if near:
+                shared = min(near, key=lambda s: abs(s.tokens - at))
+                spots[spots.index(shared)] = replace(shared, rungs=(*shared.rungs, body))
+            else:
+                spots.append(_Spot(at, (body,)))
+    for body in bodies:
         hidden = [(n + 0.5) / non_literal for n in range(non_literal)]
-        spots += [_Spot(min(body * d, end), body, d, literal=False) for d in hidden]
+        spots += [_Spot(min(body * d, body - TAIL_ROOM), (body,), literal=False) for d in hidden]
     # Facts that no rung asks for; where there are several rungs, each has those of the others.
-    spots += [_Spot(bodies[-1] * (n + 0.5) / distractors, 0, (n + 0.5) / distractors) for n in range(distractors)]
+    spots += [_Spot(bodies[-1] * (n + 0.5) / distractors, ()) for n in range(distractors)]
     return spots
 
 
@@ -300,9 +318,9 @@ def _rung_text(
             continue
         placed = fact.moved(round(min(1.0, place.weight / weight), 4), place.at)
         if isinstance(placed, NonLiteral):
-            if spot.rung == body:
+            if body in spot.rungs:
                 hidden.append(placed)
-        elif spot.rung == body:
+        elif body in spot.rungs:
             own.append(placed)
         else:
             others.append(placed)

@@ -1,0 +1,175 @@
+"""The ladder on made-up servers whose truth is known: what passes is claimed, what does not is found to the stated resolution."""
+
+from functools import partial
+
+import pytest
+
+from diagnose.window import judge_window, passes
+from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
+from probes.evidence.request import TruncationReading
+from probes.ladder.constraints import draw_task
+from probes.ladder.rungs import build_ladder
+from probes.ladder_walk import LadderProbe
+from probes.recall import RecallProbe
+from probes.truncation import TruncationProbe
+
+from tests.probes.made_up import MadeUp, context
+
+RUNGS = (1024, 2048, 4096, 6144, 8192)
+
+
+def climb(backend, *, rungs=RUNGS, resolution=256, criteria=None, done=(), task=None):
+    criteria = criteria or Criteria()
+    around = context(backend)
+    texts = build_ladder(rungs, around.counter, seed=3, reserve=160, base_depths=[(n + 0.5) / 27 for n in range(27)])
+    recall = RecallProbe(texts.rungs[0], task=task)
+    evidence = list(recall.collect(around))
+    assert recall.asking is not None
+    plan = LadderPlan(rungs=rungs, output_tokens=64, resolution=resolution)
+    ladder = LadderProbe(plan, texts, recall.asking, criteria, partial(passes, criteria, recall.base), done or [recall.result], window=backend.windowed, task=task)
+    evidence += list(ladder.collect(around))
+    results = [one.payload() for one in evidence if one.kind == RungResult.kind]
+    return recall.base, results, ladder, judge_window(results, criteria, recall.base, target_input=None, window=None)
+
+
+@pytest.mark.parametrize("style", ["completion", "question"])
+def test_a_healthy_server_is_verified_at_the_top_three_times_cold(style):
+    """Law: what passes everywhere is claimed at the top, after as many cold passes as the criteria ask."""
+    base, results, _ladder, verdict = climb(MadeUp(style=style))
+    assert base.style == style
+    assert (base.hit, base.asked) == (27, 27)
+    top = [one for one in results if one.rung == RUNGS[-1]]
+    assert sum(one.cold is True for one in top) == 3
+    assert verdict.verified == top[-1].input_tokens
+    assert "three times in a row" in verdict.statement.english
+
+
+def test_nested_texts_cost_little_more_than_the_longest():
+    """Law: with a prompt cache the way up costs about one prefill of the top, and the proof three more."""
+    backend = MadeUp()
+    climb(backend)
+    processed = sum(length - cached for length, cached in backend.asked)
+    assert processed < 4.6 * RUNGS[-1]
+
+
+def test_without_a_cache_few_facts_are_asked_at_each_length():
+    """Law: where each question costs a whole prefill, not every fact is asked."""
+    backend = MadeUp(resumes=False)
+    base, results, _ladder, verdict = climb(backend, rungs=(1024, 4096))
+    assert verdict.verified is not None
+    assert all(one.canaries.asked <= 9 for one in results[1:])
+    assert min(one.canaries.asked for one in results[1:]) <= 3
+
+
+@pytest.mark.parametrize("limit", [3000, 5000, 7777])
+def test_forgetting_is_found_to_the_resolution_and_is_no_capacity_failure(limit):
+    """Law: the claimed length passes, the next one above by at most the resolution does not, and it fits all the same."""
+    base, results, ladder, verdict = climb(MadeUp(forgets_above=limit))
+    assert base.able
+    assert verdict.verified is not None
+    assert limit - 400 <= verdict.verified <= limit
+    assert verdict.fits > verdict.verified
+    assert ladder.found.above - ladder.found.length <= 256
+    assert "effective context" in verdict.statement.english
+
+
+@pytest.mark.parametrize("limit", [3000, 6000])
+def test_a_window_is_found_and_nothing_above_it_is_asked_twice(limit):
+    """Law: a refusal ends the way up at once and is proof enough above."""
+    base, results, ladder, verdict = climb(MadeUp(window=limit))
+    refused = [one for one in results if one.result == "refused"]
+    assert refused
+    assert verdict.verified is not None
+    assert limit - 500 <= verdict.verified <= limit
+    assert len({one.rung for one in refused}) == len(refused)
+
+
+def test_too_slow_is_an_operating_boundary():
+    """Law: a speed that was asked for and not reached fails the length, and the statement says that it ran."""
+    base, results, _ladder, verdict = climb(MadeUp(prefill_tps=500.0), criteria=Criteria(min_prefill_tps=600.0))
+    assert verdict.verified is None
+    assert verdict.fits is not None
+    assert "fast" in verdict.statement.english
+
+
+def test_a_silent_cut_is_a_failure_although_it_answers():
+    """Law: HTTP 200 with fewer tokens processed than sent is truncation, whatever the text says."""
+    base, results, _ladder, verdict = climb(MadeUp(cuts_above=3000))
+    cut = [one for one in results if one.error_kind == "truncated"]
+    assert cut
+    assert all(one.rung > 3000 for one in cut)
+    assert verdict.verified <= 3000
+
+
+def test_what_was_measured_before_an_interruption_is_not_measured_again():
+    """Law: a walk that is given its first readings goes on behind them and ends with the same claim."""
+    base, results, _ladder, verdict = climb(MadeUp())
+    half = results[: len(results) // 2]
+    backend = MadeUp()
+    around = context(backend)
+    texts = build_ladder(RUNGS, around.counter, seed=3, reserve=160, base_depths=[(n + 0.5) / 27 for n in range(27)])
+    asking = RecallProbe(texts.rungs[0])
+    list(asking.collect(around))
+    before = len(backend.asked)
+    criteria = Criteria()
+    plan = LadderPlan(rungs=RUNGS, output_tokens=64, resolution=256)
+    again = LadderProbe(plan, texts, asking.asking, criteria, partial(passes, criteria, base), half, window=backend.windowed)
+    new = [one.payload() for one in again.collect(around) if one.kind == RungResult.kind]
+    assert {(one.rung, one.attempt) for one in new} == {(one.rung, one.attempt) for one in results[len(half) :]}
+    assert len(backend.asked) > before
+    assert judge_window([*half, *new], criteria, base, target_input=None, window=None).verified == verdict.verified
+
+
+def test_a_model_that_cannot_do_the_test_is_said_to_be_so():
+    """Law: a base under one third leaves recall unknown, neither passed nor failed."""
+
+    class Babbles(MadeUp):
+        def answer(self, text, length, *, chat):
+            return " banana"
+
+    base, results, _ladder, verdict = climb(Babbles(), rungs=(1024, 2048))
+    assert base.able is False
+    assert verdict.verified is None
+    assert verdict.unable
+    assert "cannot do the recall test" in verdict.statement.english
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_coding_rules_are_asked_at_the_base_and_at_the_proof(keeps):
+    """Law: a model that keeps the rules of a short text has to keep them at length; one that never does is not blamed."""
+    task = draw_task(3)
+    base, results, _ladder, verdict = climb(MadeUp(style="question", keeps_rules=keeps), rungs=(1024, 2048, 4096), task=task)
+    scored = [one for one in results if one.constraints is not None]
+    assert base.constraints_asked == 3
+    assert (base.constraints_met == 3) is keeps
+    assert len(scored) >= 3
+    assert verdict.verified is not None
+
+
+@pytest.mark.parametrize(
+    ("backend", "wanted"),
+    [(MadeUp(window=2000), "refused"), (MadeUp(cuts_above=2000), "truncated"), (MadeUp(), "none")],
+)
+def test_truncation_is_told_from_refusal_and_from_nothing(backend, wanted):
+    around = context(backend)
+    evidence = [one.payload() for one in TruncationProbe(2000).collect(around)]
+    reading = next(one for one in evidence if isinstance(one, TruncationReading))
+    assert reading.verdict == wanted
+    if wanted == "truncated":
+        assert reading.processed < reading.sent
+
+
+def test_a_dear_truncation_probe_is_not_sent_and_says_its_price():
+    around = context(MadeUp())
+    backend = around.backend
+    reading = [one.payload() for one in TruncationProbe(2000, afford=100).collect(around)][0]
+    assert reading.verdict == "unknown"
+    assert reading.would_cost_tokens >= 2000
+    assert backend.asked == []
+
+
+def test_the_plan_of_the_walk_is_in_the_evidence():
+    base, results, ladder, _verdict = climb(MadeUp(), rungs=(1024, 2048))
+    assert isinstance(base, RecallBase)
+    assert ladder.found.verified
+    assert LadderFound.kind in ladder.gives
