@@ -76,6 +76,16 @@ def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
     return earlier[0]
 
 
+def lengths_before(case: Case, run: int) -> tuple[int, ...]:
+    """Give the lengths that a run has to measure too, so that it can be compared with the last one: its shortest, and its longest that ran."""
+    for other in range(run - 1, 0, -1):
+        rungs = by_rung(one for record, one in case.evidence(other).of(RungResult) if record.run == other)
+        passing = [length for length, attempts in rungs.items() if all(one.result == "passed" for one in attempts)]
+        if passing:
+            return tuple(dict.fromkeys((passing[0], passing[-1])))
+    return ()
+
+
 _INSIDE = frozenset({"backend", "model_path", "driver", "devices", "other_load", "window_in_force", "parallel", "ctx"})
 
 

@@ -159,11 +159,13 @@ def read_back(
     _of_machine(reading, evidence)
     for name, value in (request or {}).items():
         reading.put(name, value, "measured", asked=True)
+    command_seen = any(one.command for _record, one in evidence.of(Configuration))
     return Snapshot(
         when="after" if when == "after" else "before",
         values=reading.values,
-        unknown=reading.unknown,
-        command_seen=any(one.command for _record, one in evidence.of(Configuration)),
+        # what is not on a command line that was read is not set, whatever else is not told over HTTP
+        unknown={name: why for name, why in reading.unknown.items() if not command_seen or name in _SPECIAL},
+        command_seen=command_seen,
     )
 
 

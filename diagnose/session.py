@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from diagnose import look
 from diagnose.case import Case
-from diagnose.history import confirmed, settle, snapshot_of, tried
+from diagnose.history import confirmed, lengths_before, settle, snapshot_of, tried
 from diagnose.leftovers import noted
 from diagnose.options import RunOptions
 from diagnose.plan import closers, order_for
@@ -447,7 +447,8 @@ def _shape(one: Walk, window: int) -> Shape:
     output = plan.output_tokens if plan else output_reserve(min(window, target or window), one.options.output_tokens)
     if plan is None:
         usable = [rung for rung in one.options.ladder or () if rung + output <= window]
-        rungs = tuple(usable) or ladder_rungs(window, output, target)
+        again = [length for length in lengths_before(one.case, one.run) if length + output <= min(window, target or window)]
+        rungs = tuple(usable) or tuple(sorted({*ladder_rungs(window, output, target), *again}))
         why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
         plan = LadderPlan(
             rungs=rungs,

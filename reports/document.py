@@ -369,8 +369,8 @@ class ComparedValue(Part):
 
     name: Text
     unit: Text | None = None
-    before: float | bool | Text | None = None
-    after: float | bool | Text | None = None
+    before: int | float | bool | Text | None = None
+    after: int | float | bool | Text | None = None
     noise: float | None = None
     standing: Standing = "unknown"
     note: Text | None = None
