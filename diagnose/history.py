@@ -36,6 +36,8 @@ ATTEMPTS = 3
 """So often what was predicted has to be seen before a cause is confirmed."""
 SPEED_NOISE = 0.1
 """Speeds of two runs that differ by less than a tenth are the same."""
+SPEED_NOISE_OF_FEW = 0.3
+"""Where there are fewer than five attempts, or one on a side, less than this is the same."""
 BUSY = 0.75
 """Of all cores busy when a run began: then speeds of two runs cannot be compared."""
 SURELY_DIFFERENT = 0.05
@@ -316,16 +318,14 @@ def _speeds(
             continue
         old, new = statistics.median(was), statistics.median(now)
         spread = max(max(was) - min(was), max(now) - min(now)) / 2
-        noise = max(spread, SPEED_NOISE * old)
+        few = len(was) + len(now) < 5 or min(len(was), len(now)) < 2
+        noise = max(spread, (SPEED_NOISE_OF_FEW if few else SPEED_NOISE) * old)
         standing: Standing = "same"
         note = None
         if abs(new - old) > noise:
-            apart = min(now) > max(was) or max(now) < min(was)
             if busy:
                 standing, note = "unknown", words("The machine was busy with something else.").english
-            elif not apart or len(was) + len(now) < ATTEMPTS + 1:
-                standing, note = "unknown", words("Too few attempts to tell it from noise.").english
-            else:
+            elif min(now) > max(was) or max(now) < min(was):
                 standing = "better" if new > old else "worse"
         result.rows.append(
             _row(name, round(old, 1), round(new, 1), standing, unit="tokens/s", noise=round(noise, 1), note=note)
