@@ -252,6 +252,11 @@ MODEL_BYTES = _bytes("model.bytes", words("Size of the model file"))
 
 ROPE_BASE_RATIO = _ratio("rope.base_ratio", words("Position base in force, as a share of the one in the model file"))
 ROPE_SCALE_RATIO = _ratio("rope.scale_ratio", words("Position scale in force, as a share of the one in the model file"))
+ROPE_BASE_SET = Fact("rope.base_set", float, words("Position base that was set"), low=0.0, high=1e12)
+ROPE_SCALE_SET = Fact("rope.scale_set", float, words("Position scale (or stretch) that was set"), low=0.0, high=1e6)
+ROPE_SCALE_FLAG = Fact(
+    "rope.scale_flag", str, words("Setting that scales positions"), choices=("rope_freq_scale", "rope_scale")
+)
 ROPE_SET = _yes("rope.set_by_user", words("Position base or scale was set by hand"))
 ROPE_TYPE_FILE = Fact("rope.type_in_file", str, words("Position scaling that the model file asks for"))
 
@@ -1392,8 +1397,12 @@ REUSED_SHARE = _share(
 
 SPEED_COMPLAINT = _yes("speed.complaint", words("The speed is too low for the user: said so, or under what was wanted"))
 
-PART_ON_CPU = _yes("placement.part_on_cpu", words("The server or its log says that part of the model is not on the card"))
-MEMORY_NOT_FREED = _yes("log.memory_not_freed", words("The log says that an earlier run's memory was not given back in time"))
+PART_ON_CPU = _yes(
+    "placement.part_on_cpu", words("The server or its log says that part of the model is not on the card")
+)
+MEMORY_NOT_FREED = _yes(
+    "log.memory_not_freed", words("The log says that an earlier run's memory was not given back in time")
+)
 
 # About the evidence itself
 

@@ -29,9 +29,12 @@ from rules.facts import (
     PROJECTOR,
     RECURRENT,
     ROPE_BASE_RATIO,
+    ROPE_BASE_SET,
     ROPE_CHOSEN_BY_WINDOW,
     ROPE_MISSING,
+    ROPE_SCALE_FLAG,
     ROPE_SCALE_RATIO,
+    ROPE_SCALE_SET,
     ROPE_SET,
     ROPE_TYPE_FILE,
     ROPE_WRONG,
@@ -175,10 +178,8 @@ def numbers(sight: Sight) -> Iterator[Reading]:
             if number is not None and (number > 0 or name in {"gpu_layers", "parallel"}):
                 yield reading(fact, number, evidence, source=configuration.settings[name].source)
         names = ("memory_share", "gpu_memory_utilization", "mem_fraction_static")
-        share = next(
-            (number for name in names if (number := _number(_value(configuration.settings.get(name)))) is not None),
-            None,
-        )
+        shares = [_number(_value(configuration.settings.get(name))) for name in names]
+        share = next((found for found in shares if found is not None), None)
         if share is not None and 0 < share <= 1:
             yield reading(MEMORY_SHARE_SET, share, evidence)
         full = _flag(_value(configuration.settings.get("swa_full")))
@@ -293,7 +294,7 @@ def model(sight: Sight) -> Iterator[Reading]:
 @derivation(
     reads=(Configuration, ModelFile, LogEvent),
     needs=(BACKEND,),
-    gives=(ROPE_BASE_RATIO, ROPE_SCALE_RATIO, ROPE_SET),
+    gives=(ROPE_BASE_RATIO, ROPE_SCALE_RATIO, ROPE_SET, ROPE_BASE_SET, ROPE_SCALE_SET, ROPE_SCALE_FLAG),
 )
 def positions(sight: Sight) -> Iterator[Reading]:
     """Compare position base and scale in force with the model file's, by the log's load lines, or by command line and file."""
@@ -325,6 +326,10 @@ def _positions_set(
     base = positive(_number(_value(settings.get("rope_freq_base"))))
     scale = positive(_number(_value(settings.get("rope_freq_scale"))))
     stretch = positive(_number(_value(settings.get("rope_scale"))))
+    yield reading(ROPE_BASE_SET, base, evidence)
+    yield reading(ROPE_SCALE_SET, scale or stretch, evidence)
+    if scale is not None or stretch is not None:
+        yield reading(ROPE_SCALE_FLAG, "rope_freq_scale" if scale is not None else "rope_scale", evidence)
     if scale is None and stretch is not None:
         scale = 1.0 / stretch
     kind = _value(settings.get("rope_scaling"))

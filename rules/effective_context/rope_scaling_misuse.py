@@ -48,9 +48,12 @@ from rules.facts import (
     RECALL_DROP_SURE,
     RECALL_HARMED_SHORT,
     ROPE_BASE_RATIO,
+    ROPE_BASE_SET,
     ROPE_CHOSEN_BY_WINDOW,
     ROPE_MISSING,
+    ROPE_SCALE_FLAG,
     ROPE_SCALE_RATIO,
+    ROPE_SCALE_SET,
     ROPE_WRONG,
     SMALLER_WINDOW_WORKS,
     TOLD_CHANGED,
@@ -128,10 +131,7 @@ RULE = Rule(
         Test(
             variable="rope_freq_base",
             when=any_of(ROPE_BASE_RATIO < 0.98, ROPE_BASE_RATIO > 1.02),
-            start=Computed(
-                words("the base that was set"),
-                lambda facts: "as set" if facts.value(ROPE_BASE_RATIO) is not None else None,
-            ),
+            start=ROPE_BASE_SET,
             unset=True,
             keep=("ctx", "kv_type_k", "kv_type_v", "parallel"),
             minutes=5,
@@ -154,11 +154,29 @@ RULE = Rule(
         ),
         Test(
             variable="rope_freq_scale",
-            when=any_of(ROPE_SCALE_RATIO < 0.98, ROPE_SCALE_RATIO > 1.02),
-            start=Computed(
-                words("the scale that was set"),
-                lambda facts: "as set" if facts.value(ROPE_SCALE_RATIO) is not None else None,
+            when=all_of(
+                any_of(ROPE_SCALE_RATIO < 0.98, ROPE_SCALE_RATIO > 1.02), not_(ROPE_SCALE_FLAG.is_("rope_scale"))
             ),
+            start=ROPE_SCALE_SET,
+            unset=True,
+            keep=("ctx", "kv_type_k", "kv_type_v", "parallel"),
+            minutes=5,
+            reason=words("Without the setting, the scale is the one that the model was trained with."),
+            expects=(
+                Expect(
+                    "rope-scaling-misuse",
+                    any_of(
+                        before(RECALL_AT_LONGEST) * 1.3 < RECALL_AT_LONGEST,
+                        all_of(before(RECALL_BASE) * 1.1 < RECALL_BASE, RECALL_AT_LONGEST > 0.5),
+                    ),
+                    words("Recall rises at every length, and no longer falls so steeply."),
+                ),
+            ),
+        ),
+        Test(
+            variable="rope_scale",
+            when=all_of(any_of(ROPE_SCALE_RATIO < 0.98, ROPE_SCALE_RATIO > 1.02), ROPE_SCALE_FLAG.is_("rope_scale")),
+            start=ROPE_SCALE_SET,
             unset=True,
             keep=("ctx", "kv_type_k", "kv_type_v", "parallel"),
             minutes=5,

@@ -224,6 +224,17 @@ def test_a_window_beyond_the_training_is_cut_before_any_lever_that_costs():
     assert (step.variable, step.to, step.cost.quality, step.cause) == ("ctx", 32768, "none", "kv-cache-size")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "variable"), [("rope_freq_base", 10000.0, "rope_freq_base"), ("rope_freq_scale", 0.25, "rope_freq_scale"), ("rope_scale", 4.0, "rope_scale")]
+)
+def test_a_wrong_position_setting_is_taken_out_by_its_own_name(setting, value, variable):
+    """One variable: the one that was set, from its value to nothing."""
+    evidence = [*model(), *server(4096, 4096, 1), configuration(ctx=4096, **{setting: value}), recall(19), rung(1024, 14), rung(3900, 5)]
+    judgement, _, facts = bands(evidence + told("forgetting"), "run")
+    step = next_step(judgement, facts)
+    assert (step.variable, step.start, step.to) == (variable, value, None)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_that_was_cut_short_says_nothing_of_recall(mode):
     """Where only a length near the base was answered, nobody has looked whether recall falls; the wrong base is named by its value."""
