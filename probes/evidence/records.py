@@ -117,10 +117,21 @@ class Evidence(Record):
         """Read the data back as its class. ValueError if there is none or the kind is unknown."""
         if self.data is None:
             raise ValueError(f"no data in evidence of kind {self.kind}")
-        known = Payload.kinds.get(self.kind)
+        known = Payload.kinds.get(self.kind) or _kind(self.kind)
         if known is None:
             raise ValueError(f"unknown kind of evidence: {self.kind}")
         return known.model_validate(self.data)
+
+
+def _kind(name: str) -> type[Payload] | None:
+    """Look for a kind in the modules of this package that were not needed so far."""
+    import importlib  # noqa: PLC0415 - rarely needed, and this module is imported by everything
+    import pkgutil  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return Payload.kinds.get(name)
 
 
 def found(payload: Payload, *, source: Source, run: int = 1, origin: str = "", at: datetime | None = None) -> Evidence:

@@ -1,0 +1,55 @@
+"""One case as one file without what is private: to be sent to somebody, who judges it again with ``ctxdoctor triage``, offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diagnose.case import Case, write_whole
+from diagnose.document import document_of
+from probes.evidence.errors import BadFileError, CaseError, InputError
+from probes.evidence.records import Evidence
+from reports.redact import redact_document
+
+MOST_BYTES = 256 << 20
+"""A file that is larger is no exported case."""
+
+
+def export_case(case: Case, out: Path) -> Path:
+    """Write the case document of the last run, with the evidence and the ledger of all runs, redacted. Gives the path.
+
+    InputError where it cannot be written, or where a file that is no exported case lies there already.
+    """
+    if out.is_dir():
+        out /= f"{case.id}.json"
+    if out.exists() and not _is_export(out):
+        raise InputError(f"{out} is there already and is no exported case; give another name with --out")
+    document, left_out = redact_document(document_of(case, everything=True))
+    notes = (*document.notes, *(f"Left out of this file: {said.english}" for said in left_out))
+    document = document.model_copy(update={"notes": notes})
+    try:
+        write_whole(out, document.to_json() + "\n")
+    except CaseError as error:
+        raise InputError(f"{out} cannot be written; give another place with --out") from error
+    return out
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(400)
+    except OSError:
+        return False
+    return not head or (b'"schema_version"' in head and b'"ctxdoctor"' in head)
+
+
+def read_export(path: Path) -> list[Evidence]:
+    """Read an exported case back as evidence of its last run, to be judged again. BadFileError, CaseNewerError."""
+    from diagnose.triage import of_document  # noqa: PLC0415 - it reads logs and reports too, which nobody needs for this
+
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadFileError(f"{path} is larger than {MOST_BYTES >> 20} MiB; that is no exported case")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadFileError(f"{path} cannot be read ({error.strerror})") from error
+    return of_document(text, path.name)
