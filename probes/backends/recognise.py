@@ -196,6 +196,9 @@ def _fallback(http: Http, hint: str | None, model: str | None, signs: Signs, ask
         return _made(BACKENDS[hint], "--backend", http, hint, model, signs)
     if asked.wrong_key is not None:
         raise asked.wrong_key
+    # An answer that is none says more than one that was cut off because the time was up.
+    if isinstance(asked.broken, BadAnswerError) and not asked.answered:
+        raise asked.broken
     if asked.silent is not None and not asked.answered:
         raise asked.silent
     if asked.broken is not None and not asked.answered:
