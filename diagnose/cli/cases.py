@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import ShortFormat, put, text_or_json
+from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
 from probes.evidence.errors import InputError
 from probes.evidence.words import words
 
@@ -21,13 +21,13 @@ _LONGEST_LINE = 8 << 20
 
 def cases_command(
     action: Annotated[
-        str | None, typer.Argument(metavar="[export]", help="export: write one redacted file.", show_default=False)
+        str | None, typer.Argument(metavar="export", help="export: write one redacted file.", show_default=False)
     ] = None,
     case_name: Annotated[
-        str | None, typer.Argument(metavar="[CASE]", help="Which case; absent: the newest.", show_default=False)
+        str | None, typer.Argument(metavar="CASE", help="Which case; absent: the newest.", show_default=False)
     ] = None,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:

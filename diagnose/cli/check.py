@@ -15,6 +15,10 @@ from probes.evidence.words import Words, words
 if TYPE_CHECKING:
     from diagnose.check import CheckDocument
 
+ResultFile = Annotated[
+    str | None,
+    typer.Option("--out", help="A file for the result; absent or -: standard output.", show_default=False),
+]
 ShortFormat = Annotated[str, typer.Option("--format", help="text or json.")]
 
 
@@ -49,7 +53,7 @@ def check_command(
         bool, typer.Option("--full", help="Prove truncation also where the server would have to read a long prompt.")
     ] = False,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import ShortFormat, put, text_or_json
+from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
 from probes.evidence.words import words
 
 if TYPE_CHECKING:
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 def explain_command(
     case_name: Annotated[
         str | None,
-        typer.Argument(metavar="[CASE]", help="A case's name or path; absent: the newest.", show_default=False),
+        typer.Argument(metavar="CASE", help="A case's name or path; absent: the newest.", show_default=False),
     ] = None,
     cause: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[CAUSE]", help="A cause's id; absent: the leader and the runner-up.", show_default=False
-        ),
+        typer.Argument(metavar="CAUSE", help="A cause's id; absent: the leader and the runner-up.", show_default=False),
     ] = None,
     case_option: Annotated[
         str | None, typer.Option("--case", help="The case, as the argument.", show_default=False)
@@ -35,7 +33,7 @@ def explain_command(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every cause, unlikely ones too.")] = False,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:

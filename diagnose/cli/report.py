@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import put
+from diagnose.cli.check import ResultFile, put
 from diagnose.finish import check_format
 from probes.evidence.errors import InputError
 
 CaseArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[CASE]", help="A case's name or path; absent: the newest.", show_default=False),
+    typer.Argument(metavar="CASE", help="A case's name or path; absent: the newest.", show_default=False),
 ]
 
 
@@ -27,7 +27,7 @@ def report_command(
     ] = None,
     format: opt.Format = None,  # noqa: A002 - the option's own name
     report_for: opt.For = None,
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     no_redact: opt.NoRedact = False,
     everything: opt.Everything = False,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import ShortFormat, put, text_or_json
+from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
 from probes.evidence.errors import InputError
 from probes.evidence.words import words
 
@@ -17,10 +17,10 @@ from probes.evidence.words import words
 def rules_command(
     rule: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="One rule, or the rules of one cause or family.", show_default=False),
+        typer.Argument(metavar="ID", help="One rule, or the rules of one cause or family.", show_default=False),
     ] = None,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:
@@ -47,10 +47,10 @@ def rules_command(
 
 def facts_command(
     fact: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="One fact, or those that begin so.", show_default=False)
+        str | None, typer.Argument(metavar="ID", help="One fact, or those that begin so.", show_default=False)
     ] = None,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:
@@ -73,9 +73,9 @@ def facts_command(
 
 
 def questions_command(
-    question: Annotated[str | None, typer.Argument(metavar="[ID]", help="One question.", show_default=False)] = None,
+    question: Annotated[str | None, typer.Argument(metavar="ID", help="One question.", show_default=False)] = None,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:
@@ -101,13 +101,13 @@ def schema_command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="One document (case, estimate, check, explain, rules, facts, questions, cases, answer, evidence, journal-entry) or kind of evidence.",
             show_default=False,
         ),
     ] = None,
     format: ShortFormat = "json",  # noqa: A002 - the option's own name
-    out: opt.Out = None,
+    out: ResultFile = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:

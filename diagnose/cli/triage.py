@@ -15,7 +15,7 @@ from probes.evidence.words import words
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILE…|-]",
+        metavar="FILE…|-",
         help="Logs, a pasted bug report, an exported case or a case's folder, answers, a client's settings; - is standard input.",
         show_default=False,
     ),
