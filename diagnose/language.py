@@ -102,7 +102,7 @@ HELP_HEADINGS = {
     "Options:": words("Options:"),
     "Arguments:": words("Arguments:"),
     "Show this message and exit.": words("Show this message and exit."),
-    "[default: ": words("[default: "),
+    "[default:": words("[default:"),
 }
 """What the option library itself says."""
 

@@ -73,6 +73,20 @@ def help_text() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _without_language(arguments: list[str]) -> list[str]:
+    """Give the arguments without ``--lang``."""
+    kept: list[str] = []
+    skip = False
+    for one in arguments:
+        if skip or one.startswith("--lang="):
+            skip = False
+        elif one == "--lang":
+            skip = True
+        else:
+            kept.append(one)
+    return kept
+
+
 def _take_language(arguments: list[str]) -> list[str]:
     """Read ``--lang`` before anything is built, so that help and errors speak it too; it stays for the command."""
     given = os.environ.get("CTXDOCTOR_LANG", "")
@@ -87,6 +101,10 @@ def _take_language(arguments: list[str]) -> list[str]:
         from diagnose.language import choose  # noqa: PLC0415
 
         choose(given or None)
+    if arguments and arguments[0].partition("=")[0] == "--lang":
+        # before the command: it belongs to the command's own options
+        told = 2 if arguments[0] == "--lang" else 1
+        return [*arguments[told:], *arguments[:told]]
     return arguments
 
 
@@ -97,7 +115,7 @@ def run(arguments: list[str]) -> int:
         os.environ["NO_COLOR"] = "1"
     try:
         arguments = _take_language(arguments)
-        if arguments[:1] in (["--help"], ["-h"], ["help"]) and len(arguments) == 1:
+        if _without_language(arguments) in (["--help"], ["-h"], ["help"]):
             sys.stdout.write(help_text())
             return 0
         if "--version" in arguments[:1]:

@@ -70,7 +70,7 @@ def of_templates() -> Iterator[Found]:
         for _line, _function, message, _comments in babel_extract(
             io.BytesIO(path.read_bytes()), ("words",), (), options
         ):
-            text = message if isinstance(message, str) else message[0]
+            text = message if isinstance(message, str) or message is None else message[0]
             if text:
                 yield text, path.relative_to(ROOT).as_posix()
 
@@ -107,9 +107,8 @@ def of_code() -> Iterator[Found]:
                 continue
             function = getattr(node.func, "id", None) or getattr(node.func, "attr", None) or ""
             place = None
-            if function.endswith("Error") and function not in _NOT_OURS:
-                place = 0
-            elif function in {"progress", "report"}:
+            an_error = function.endswith("Error") and function not in _NOT_OURS
+            if an_error or function in {"progress", "report"}:
                 place = 0
             elif function == "not_found":
                 place = 2

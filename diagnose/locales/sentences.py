@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 _PLACE = re.compile(r"\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
+_PIECE = re.compile(r"\{\{|\}\}|" + _PLACE.pattern)
 _ESCAPED = re.compile(r"\{\{|\}\}")
 _LONGEST = 2000
 """A sentence that is longer is not taken apart: no error of ours is, and its values may be anything."""
@@ -40,6 +41,17 @@ def _fixed(form: str) -> tuple[str, str]:
     return form[: places[0].start()].replace("{{", "{"), form[places[-1].end() :].replace("}}", "}")
 
 
+def _filled(form: str, values: dict[str, str]) -> str:
+    """Put values into a form, in one pass: what stands in a value chooses nothing."""
+
+    def piece(one: re.Match[str]) -> str:
+        if one[0] in {"{{", "}}"}:
+            return one[0][0]
+        return values.get(f"p{one[1]}", one[0])
+
+    return _PIECE.sub(piece, form)
+
+
 class Sentences:
     """The numbered forms of one language."""
 
@@ -64,6 +76,5 @@ class Sentences:
                 translated = self._look_up(form)
                 if translated == form:
                     return sentence
-                values = match.groupdict()
-                return _PLACE.sub(lambda place: values.get(f"p{place[1]}", place[0]), translated).replace("{{", "{").replace("}}", "}")
+                return _filled(translated, match.groupdict())
         return sentence
