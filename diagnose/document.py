@@ -9,10 +9,11 @@ from typing import Any
 from diagnose.case import Case
 from diagnose.version import version
 from diagnose.window import WindowVerdict, window_verdict
+from probes.allocation import NOT_ALLOCATED
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
 from probes.evidence.records import EvidenceSet, Unavailable
-from probes.evidence.request import Launch
+from probes.evidence.request import Launch, TruncationReading
 from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
 from reports import document as doc
@@ -188,7 +189,11 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
     host = evidence.last(HostReading)
     launch = evidence.last(Launch)
     configurations = [reading for _record, reading in evidence.of(Configuration) if reading.command]
-    kv_events = [event for _record, event in evidence.of(LogEvent) if event.event == "kv-cache"]
+    kv_events = [
+        event
+        for _record, event in evidence.of(LogEvent)
+        if event.event == "kv-cache" and event.key not in NOT_ALLOCATED
+    ]
     per_token = file.kv_bytes_per_token if file is not None else None
     rope = {
         name: setting(name)
@@ -279,7 +284,7 @@ def _placement_of_cache(evidence: EvidenceSet, offload: object) -> str | None:
         {
             event.device
             for _record, event in evidence.of(LogEvent)
-            if event.event == "buffer" and event.component == "kv" and event.device
+            if event.event == "buffer" and event.component == "kv" and event.device and event.key not in NOT_ALLOCATED
         }
     )
     if places:
@@ -480,10 +485,22 @@ def cited_origins(verdict: Verdict, most: int = 6) -> dict[str, str]:
     return cited
 
 
+def _refusals_on_purpose(evidence: EvidenceSet) -> tuple[int, ...]:
+    """Give the lengths that a probe sent in order to be refused: their refusal is no failure of the server."""
+    return tuple(reading.sent for _record, reading in evidence.of(TruncationReading) if reading.sent is not None)
+
+
 def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ...]:
     lines: dict[tuple[str, int, str], doc.LogLine] = {}
     cited = cited_origins(verdict)
+    ours = _refusals_on_purpose(evidence)
     for record, event in evidence.of(LogEvent):
+        if (
+            event.event == "refused"
+            and event.tokens is not None
+            and any(abs(event.tokens - sent) <= 128 for sent in ours)
+        ):
+            continue
         worth = FAILURES.get(event.event, TELLING.get(event.event, 0.0))
         if record.origin in cited:
             worth = max(worth, CITED)

@@ -10,6 +10,8 @@ from probes.evidence.events import LogEvent
 from probes.evidence.machine import BufferTruth, MemoryBudget
 from probes.evidence.records import Evidence, found, not_found
 
+NOT_ALLOCATED = frozenset({"breakdown", "planner"})
+"""Sums and plans that a log prints beside the buffers themselves."""
 _COMPONENTS = {"weights", "kv", "state", "compute", "output", "draft", "projector"}
 
 
@@ -40,7 +42,10 @@ class AllocationProbe(Probe):
                 line=event.line or None,
             )
             for event in self.events
-            if event.event == "buffer" and event.size_bytes is not None and event.size_bytes >= 0
+            if event.event == "buffer"
+            and event.key not in NOT_ALLOCATED
+            and event.size_bytes is not None
+            and event.size_bytes >= 0
         ]
         if not buffers:
             why = (
