@@ -74,14 +74,15 @@ def tell(
     everything: bool = False,
     write_report: bool = True,
     could_not_look: bool = False,
+    run: int | None = None,
 ) -> int:
-    """Write ``case.json`` and the report, print what was asked for, and give the exit code."""
+    """Write ``case.json`` and the report, print what was asked for, and give the exit code. ``run`` None: the last one."""
     from reports.render import render  # noqa: PLC0415 - templates are loaded only when something is told
     from reports.terminal import summary  # noqa: PLC0415
 
-    document = document_of(case)
+    document = document_of(case, run)
     if everything:
-        document = document_of(case, everything=True)
+        document = document_of(case, run, everything=True)
     case.write_file("case.json", document.to_json())
     markdown = render(document, "md", lang=lang, redact=redact)
     case.write_file("report.md", markdown)

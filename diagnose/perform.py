@@ -11,6 +11,7 @@ from diagnose.case import Case, find
 from diagnose.console import Terminal
 from diagnose.leftovers import end_leftovers
 from diagnose.options import RunOptions
+from diagnose.restoring import restore_interrupted
 from diagnose.session import Walk, begin, walk
 from diagnose.version import version
 from probes.evidence.answers import Answer
@@ -54,6 +55,8 @@ def perform(
         terminal.say(
             words("A server that an earlier ctxdoctor left running was ended: {command}", command=command[:200])
         )
+    for said in restore_interrupted():
+        terminal.say(said)
     for answer in answers:
         case.add(found(answer, source="user", run=0, origin=answer.question))
     options, criteria, resumed = begin(case, options, criteria)

@@ -206,12 +206,18 @@ def _launched(one: Walk) -> Iterator[str | None]:
         server.start()
         started(server.pid, server.created)
         launch = server.wait_healthy(
-            lambda pid: address_of(pid, _answers, wanted),
+            lambda pid: address_of(pid, answers_health, wanted),
             one.options.load_deadline_s,
             lambda waited, deadline: one.ui.progress(
                 "the server loads its model", waited / deadline, f"{waited:.0f} s"
             ),
         )
+        given = one.options.url
+        if launch.exit_code == 0 and given and answers_health(given):
+            # a command that only tells a running server to load a model (`lms load`) ends well; the server is where its address says
+            one.server = None
+            launch = launch.model_copy(update={"healthy": True, "why": "the command told a running server what to load"})
+            server.url = given
         one.add(found(launch.model_copy(update={"command": shown}), source="measured", run=one.run))
         if not launch.healthy:
             one.ui.say(words("The server did not start: {why}", why=launch.why))
@@ -233,7 +239,7 @@ def _trial_starts(one: Walk, shown: tuple[str, ...], port: int | None) -> None:
         with noted(shown, server.marker) as started, server:
             server.start()
             started(server.pid, server.created)
-            launch = server.wait_healthy(lambda pid: address_of(pid, _answers, port), one.options.load_deadline_s)
+            launch = server.wait_healthy(lambda pid: address_of(pid, answers_health, port), one.options.load_deadline_s)
         one.add(
             found(
                 launch.model_copy(update={"command": shown}), source="measured", run=one.run, origin=f"start {number}"
@@ -241,7 +247,7 @@ def _trial_starts(one: Walk, shown: tuple[str, ...], port: int | None) -> None:
         )
 
 
-def _answers(url: str) -> bool:
+def answers_health(url: str) -> bool:
     """Say whether something at an address speaks HTTP and is done loading."""
     try:
         with Http(url, connect_s=1.0) as http:

@@ -117,6 +117,10 @@ Lang = Annotated[str | None, typer.Option("--lang", help="Language: en or ko.", 
 NoRedact = Annotated[
     bool, typer.Option("--no-redact", help="Keep names, paths and addresses in the report: for private use.")
 ]
+Auto = Annotated[
+    bool,
+    typer.Option("--auto", help="With --launch: change one thing after another until the target is verified; each is shown before."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No talk and no progress.")]
 

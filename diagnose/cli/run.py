@@ -75,6 +75,8 @@ def run_command(
     lang: opt.Lang = None,
     no_redact: opt.NoRedact = False,
     quiet: opt.Quiet = False,
+    auto: opt.Auto = False,
+    yes: opt.Yes = False,
 ) -> int:
     """Measure a server and write the report, without questions."""
     from probes.ladder.rungs import parse_ladder  # noqa: PLC0415
@@ -108,6 +110,22 @@ def run_command(
     with open_or_create(case_name, symptom_in(given)) as case:
         if options.url is None and options.launch is None:
             options = _as_before(case, options)
+        if auto:
+            from diagnose.auto import run_auto  # noqa: PLC0415 - only when asked for
+
+            ended = run_auto(case, options, fixed, given, terminal, api_key=opt.key_of(api_key), yes=yes)
+            return tell(
+                case,
+                terminal,
+                format=shown,
+                out=out,
+                target=report_for,
+                redact=not no_redact,
+                lang=lang or "en",
+                everything=everything,
+                could_not_look=ended.could_not_look,
+                run=ended.best,
+            )
         one = perform(case, options, fixed, given, terminal, api_key=opt.key_of(api_key), mode="run")
         return tell(
             case,

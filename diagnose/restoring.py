@@ -1,0 +1,208 @@
+"""The user's own server, left as it was: stopped while an experiment needs its place, started again at the end, also after this process was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from diagnose.case import Case
+from diagnose.leftovers import lives
+from diagnose.session import answers_health
+from diagnose.ui import Ui
+from probes.backends.commands import as_text, masked, parse_command
+from probes.evidence.errors import InputError
+from probes.evidence.words import Words, words
+from probes.launch import MARKER, address_of, end_launch
+from probes.process import listener, that_matters
+
+Ask = Callable[[Words], bool]
+
+RESTART_S = 600.0
+"""A server that was running before is waited for so long when it is started again."""
+
+
+def _notes() -> Path:
+    return data_home() / "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that ran before the walk began."""
+
+    pid: int
+    created: float
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    cwd: str | None
+    port: int
+
+
+def running_already(command: Sequence[str]) -> Running | None:
+    """Give the server that runs with this very command, if there is one and it answers."""
+    setting = parse_command(command).settings.get("port")
+    port = setting.value if setting is not None and isinstance(setting.value, int) else None
+    pid = listener(port) if port is not None else None
+    if pid is None or port is None or not answers_health(f"http://127.0.0.1:{port}"):
+        return None
+    try:
+        process = psutil.Process(pid)
+        argv = tuple(process.cmdline())
+        if not _same_command(argv, command):
+            return None
+        return Running(pid, process.create_time(), argv, process.environ(), process.cwd(), port)
+    except psutil.Error:
+        return None
+
+
+def _same_command(argv: Sequence[str], command: Sequence[str]) -> bool:
+    plain = [word for word in command if word]
+    return len(argv) == len(plain) and list(argv[1:]) == plain[1:] and Path(argv[0]).name == Path(plain[0]).name
+
+
+@contextlib.contextmanager
+def restoring(
+    case: Case, original: Sequence[str], environment: Mapping[str, str], terminal: Ui, ask: Ask
+) -> Iterator[None]:
+    """Stop the user's server where it runs, and leave it as it was when the block ends, however it ends.
+
+    A note on disk, readable by its user alone, lets the next call do that where this process is killed.
+    """
+    before = running_already(original)
+    if before is not None and not ask(
+        words(
+            "The server is running already (process {pid}). It is stopped for the tests, and started again as it is now at the end. Go on?",
+            pid=before.pid,
+        )
+    ):
+        raise InputError("the server is running; stop it, or measure it as it is: give its address without --launch")
+    path = _notes() / f"{secrets.token_hex(8)}.json"
+    _write_note(path, case, original, environment, before)
+    try:
+        if before is not None:
+            terminal.say(words("Stopping the server (process {pid}).", pid=before.pid))
+            end_launch("", before.pid, before.created, 30.0)
+        yield
+    finally:
+        note = _read_note(path)
+        if note is not None:
+            for said in restore(note, case.folder / "logs" / "restored.log"):
+                terminal.say(said)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _write_note(
+    path: Path, case: Case, original: Sequence[str], environment: Mapping[str, str], before: Running | None
+) -> None:
+    me = psutil.Process()
+    note = {
+        "owner": me.pid,
+        "owner_created": me.create_time(),
+        "case": case.id,
+        "command": list(original),
+        "shown": as_text(
+            [*(f"{name}={value}" for name, value in that_matters(environment).items()), *masked(original)]
+        ),
+        "running": None
+        if before is None
+        else {"argv": list(before.argv), "environment": before.environment, "cwd": before.cwd, "port": before.port},
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(note, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InputError(
+            f"what --auto changes could not be written down ({error.strerror}), so it could not be put back; set CTXDOCTOR_HOME"
+        ) from error
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+        return note if isinstance(note, dict) and isinstance(note.get("command"), list) else None
+    except (OSError, ValueError):
+        return None
+
+
+def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
+    """Put the user's server back as it was: started again where it ran before, else only named. Never starts a second one."""
+    shown = str(note.get("shown", ""))
+    running = note.get("running")
+    if not isinstance(running, dict):
+        return [words("Nothing of it is left running; your own command is unchanged: {command}", command=shown)]
+    port = int(running.get("port", 0))
+    if listener(port) is not None:
+        return [words("Your server is running: {command}", command=shown)]
+    environment = {str(k): str(v) for k, v in dict(running.get("environment") or {}).items() if k != MARKER}
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [str(word) for word in running["argv"]],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment or None,
+                cwd=running.get("cwd"),
+                start_new_session=os.name == "posix",
+            )
+    except (OSError, KeyError) as error:
+        return [
+            words(
+                "Your server could not be started again ({why}). Start it yourself: {command}",
+                why=type(error).__name__,
+                command=shown,
+            )
+        ]
+    ends = time.monotonic() + RESTART_S
+    while time.monotonic() < ends:
+        if address_of(process.pid, answers_health, port) is not None:
+            return [
+                words(
+                    "Your server was started again as it was (process {pid}): {command}", pid=process.pid, command=shown
+                )
+            ]
+        if process.poll() not in {None, 0}:
+            break
+        time.sleep(0.1)
+    return [
+        words(
+            "Your server was started again but does not answer yet; look at {log}. Its command: {command}",
+            log=str(log),
+            command=shown,
+        )
+    ]
+
+
+def restore_interrupted() -> list[Words]:
+    """Put right what walks left that were killed; gives what was done. A walk whose process lives is left alone."""
+    said: list[Words] = []
+    try:
+        notes = sorted(_notes().glob("*.json"))
+    except OSError:
+        return said
+    for path in notes:
+        note = _read_note(path)
+        if note is not None:
+            owner, created = int(note.get("owner", 0)), float(note.get("owner_created", 0.0))
+            if owner == os.getpid() or lives(owner, created):
+                continue
+            said.append(words("An --auto of case {case} was interrupted.", case=str(note.get("case", "?"))))
+            said += restore(note, _notes() / "restored.log")
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    return said
