@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from diagnose.case import Case
+from diagnose.case import Case, data_home
 from diagnose.leftovers import lives
 from diagnose.session import answers_health
 from diagnose.ui import Ui
