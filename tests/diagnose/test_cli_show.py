@@ -86,7 +86,7 @@ def test_the_case_schema_has_every_key_of_the_contract():
     wanted = "schema_version tool case subject criteria rungs window verdict verdicts next_test changes evidence sent unknown"
     assert set(wanted.split()) <= set(properties)
     check = schema_of("check")["properties"]
-    assert set(["schema_version", "backend", "model", "window", "truncation", "memory", "flags", "sent", "unknown"]) <= set(check)
+    assert {"schema_version", "backend", "model", "window", "truncation", "memory", "flags", "sent", "unknown"} <= set(check)
 
 
 @pytest.mark.parametrize(
