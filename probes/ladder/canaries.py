@@ -1,6 +1,6 @@
 """Facts that cannot be guessed, where they stand, and how they are asked for.
 
-A literal canary is ``ORBIT-17 = copper.`` in a paragraph of its own: a name drawn from 56 code words and two digits, a value drawn from 152
+A literal canary is ``ORBIT-17 = copper.`` in a paragraph of its own: a name drawn from 56 code words and two digits, a value drawn from 117
 everyday words, both from a seeded generator. A non-literal canary is a sentence whose question shares no word with it, so
 that it cannot be found by matching words.
 """
@@ -25,15 +25,14 @@ CODE_WORDS = listed(
     "PROTON|RADIO|RANGER|REACTOR|SCHOOL|SIGNAL|SPRING|STEAM|STONE|TRAVEL|UNION|VECTOR|WATER|WINDOW|WORLD|ORBIT"
 )
 
+# Everyday words on purpose: a small model that half remembers falls back to the commoner word (blizzard becomes snow).
 VALUES = listed(
-    "copper|silver|bronze|nickel|marble|velvet|cotton|leather|amber|coral|pearl|walnut|maple|cedar|birch|bamboo|ivory|crystal|diamond|emerald|"
-    "ruby|sapphire|granola|pepper|ginger|cinnamon|vanilla|saffron|mustard|garlic|onion|carrot|potato|tomato|cabbage|spinach|lemon|orange|apple|"
-    "banana|cherry|grape|melon|mango|peach|coconut|almond|honey|butter|cheese|sugar|coffee|chocolate|tiger|lion|zebra|camel|donkey|rabbit|"
-    "squirrel|beaver|otter|dolphin|whale|shark|salmon|turtle|lizard|snake|spider|beetle|butterfly|eagle|owl|raven|swan|goose|parrot|penguin|"
-    "ostrich|violin|piano|trumpet|guitar|drum|flute|harp|hammer|chisel|anvil|compass|candle|mirror|ladder|basket|blanket|pillow|curtain|carpet|"
-    "button|needle|ribbon|helmet|sword|arrow|shield|castle|pyramid|temple|volcano|desert|jungle|canyon|thunder|rainbow|blizzard|"
-    "mercury|rocket|tractor|bicycle|canoe|submarine|helicopter|scooter|wagon|purple|scarlet|crimson|yellow|magenta|turquoise|indigo|"
-    "doctor|pirate|wizard|knight|dragon|giant|clown|ninja|robot|mushroom|acorn|tulip|orchid|daisy|cactus|clover|lotus|iris|jasmine|lavender"
+    "red|green|blue|yellow|purple|orange|pink|brown|black|white|horse|dog|cat|tiger|lion|bear|wolf|fox|eagle|snake|rabbit|elephant|monkey|"
+    "sheep|cow|pig|mouse|duck|goat|fish|whale|shark|chicken|camel|donkey|frog|spider|apple|lemon|banana|cherry|grape|peach|bread|butter|cheese|"
+    "honey|sugar|coffee|salt|pepper|rice|potato|tomato|onion|garlic|milk|wine|gold|silver|copper|iron|steel|bronze|wood|leather|cotton|wool|"
+    "silk|diamond|ruby|marble|pearl|snow|rain|wind|fire|moon|star|sun|river|ocean|forest|mountain|desert|jungle|volcano|thunder|hammer|guitar|"
+    "piano|drum|violin|candle|mirror|basket|knife|sword|castle|button|ladder|helmet|rocket|bicycle|tractor|pirate|dragon|robot|doctor|tulip|"
+    "rose|maple|walnut|bamboo|mushroom|chocolate|pumpkin"
 )
 
 Style = Literal["question", "completion"]

@@ -76,7 +76,7 @@ _VERBS = listed(
     "promised to send|forgot about|insisted on seeing|counted twice|labelled|explained|sorted through|recognised"
 )
 _TIMES = listed(
-    "on the first Monday of the month|shortly before noon|after the long rain|in the middle of the week|late that evening|during the strike|"
+    "on the first Monday of the month|shortly before noon|after the long heatwave|in the middle of the week|late that evening|during the strike|"
     "the summer before|when the office closed|at half past four|a few days later|before the committee met|towards the end of winter|"
     "on the morning of the fair|while the others were at lunch|once the road had dried|the following spring|just after the holidays|"
     "as soon as the ferry docked|in the year of the flood|on the way home"

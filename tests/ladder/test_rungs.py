@@ -20,7 +20,7 @@ from probes.ladder.canaries import (
     draw_non_literal,
     question_tail,
 )
-from probes.ladder.rungs import SMALLEST_RUNG, WANTED_RUNGS, build_ladder, ladder_rungs, parse_ladder
+from probes.ladder.rungs import NEAR_DUPLICATES, SMALLEST_RUNG, WANTED_RUNGS, build_ladder, ladder_rungs, parse_ladder
 from probes.ladder.text import Counter, Unit
 from tests.ladder.tokens import Tokens, split
 
@@ -145,7 +145,8 @@ class TestNestedText:
         """Nine facts that nobody asks for, unless it is so short that they would be most of it; as many as were asked for."""
         assert len(build([2048])[0].rungs[0].distractors) == 9
         assert build([512])[0].rungs[0].distractors == ()
-        assert len(build([2048, 4096], distractors=5)[0].rungs[-1].distractors) == 5 + 9
+        plain, more = (len(build([2048, 4096], distractors=n)[0].rungs[-1].distractors) for n in (0, 5))
+        assert more == plain + 5
 
     def test_facts_stand_in_paragraphs_of_their_own(self):
         """An empty line before and after, wherever they were planted: the same pattern in prose, code and logs."""
@@ -155,16 +156,24 @@ class TestNestedText:
             assert text[fact.at - 2 : fact.at] == "\n\n"
             assert text[fact.at :].startswith(f"{fact.line}\n\n")
 
-    def test_half_the_facts_have_a_near_duplicate(self):
-        """In a whole ladder most code words stand with two numbers; without near-duplicates none does."""
+    def test_rungs_share_facts_that_stand_near_enough(self):
+        """Six rungs of nine and a base of 27 are fewer than 55 facts, each rung still with its own nine at its own depths."""
+        ladder, _ = build(ladder_rungs(8192, 128), base_depths=[(n + 0.5) / 27 for n in range(27)])
+        top = ladder.rungs[-1]
+        assert len(top.canaries) + len(top.distractors) < 55
+        asked = [c.key for r in ladder.rungs for c in r.canaries]
+        assert len(set(asked)) < len(asked)
+
+    def test_near_duplicates_are_as_many_as_wished(self):
+        """Some where they are asked for, more on demand, none by default."""
 
         def twins(**options):
             rung = build(ladder_rungs(8192, 128), **options)[0].rungs[-1]
             names = [f.key.split("-")[0] for f in (*rung.canaries, *rung.distractors)]
             return len(names) - len(set(names))
 
-        assert twins() >= 20
-        assert twins(near_duplicates=False) <= 4
+        assert twins() == 0
+        assert 3 <= twins(near_duplicates=NEAR_DUPLICATES) < twins(near_duplicates=0.9)
 
     def test_own_text_is_used(self):
         """A user's own stream fills the text; facts are planted in it all the same."""
@@ -208,10 +217,12 @@ class TestFacts:
 
     def test_near_duplicates_are_there(self):
         """Words come back with swapped digits or the next number: reading half a key is not enough."""
-        keys = [f.key for f in itertools.islice(draw(3), 120)]
+        keys = [f.key for f in itertools.islice(draw(3, near=0.5), 50)]
         twins = [k for k in keys if f"{k[:-2]}{k[-1]}{k[-2]}" in keys and k[-1] != k[-2]]
         neighbours = [k for k in keys if f"{k[:-2]}{int(k[-2:]) + 1}" in keys]
         assert len(twins) + len(neighbours) >= 20
+        few = [f.key.split("-")[0] for f in itertools.islice(draw(3), 50)]
+        assert len(set(few)) == 50
 
     def test_the_ways_of_asking(self):
         """Completion tails begin alike (a prompt cache reads only the name); a question names each key once and gives no value away."""
