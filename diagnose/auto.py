@@ -14,7 +14,7 @@ from typing import Any
 
 from diagnose.case import Case
 from diagnose.console import Terminal
-from diagnose.history import ledger, measured_first, starts_needed, tried
+from diagnose.history import arithmetic, ledger, measured_first, starts_needed, tried
 from diagnose.options import RunOptions
 from diagnose.perform import perform
 from diagnose.restoring import Ask, restoring
@@ -102,6 +102,10 @@ def _walk(
         )
         if reached(verdict):
             outcome.reached = True
+            if not verdict.target_reached:
+                outcome.why = words(
+                    "The target ran as often as asked; this model cannot do the recall test, so recall is not verified."
+                )
             return outcome
         left = ends - time.monotonic()
         took = time.monotonic() - begun
@@ -120,6 +124,15 @@ def _walk(
         for expectation in step.expects[:1]:
             terminal.say(
                 words("Expected if {cause} is what is wrong: {what}", cause=expectation.cause, what=expectation.words)
+            )
+        shift = arithmetic(case, state.best, step.variable, step.to)
+        if shift is not None:
+            terminal.say(
+                words(
+                    "By the arithmetic of the model, memory that is full at {before} tokens is then full at {after}.",
+                    before=f"{shift[0]:,}",
+                    after=f"{shift[1]:,}",
+                )
             )
         if not ask(words("Do this step?")):
             state.declined.add((step.variable, repr(step.to)))

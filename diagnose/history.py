@@ -8,16 +8,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from diagnose.case import Case
 from diagnose.plan import GIVES
 from diagnose.readback import GROUPS, Changed, Difference, difference
+from diagnose.shift import shifted
 from diagnose.window import by_rung, window_verdict
 from probes.backends.commands import as_text, change_command, detect_backend
 from probes.evidence.changes import PredictionScored, Snapshot
 from probes.evidence.errors import CtxDoctorError
-from probes.evidence.machine import HostReading
+from probes.evidence.machine import DeviceReadings, HostReading
 from probes.evidence.records import Payload, found
 from probes.evidence.request import Launch
 from probes.evidence.rungs import RungResult
@@ -29,7 +31,7 @@ from reports.document import ChangedVariable, ChangeMade, ComparedValue, Message
 from rules.catalogue import facts_of
 from rules.derive import all_derivations
 from rules.engine import Fact, Facts, from_json
-from rules.facts import FAILURE_TOKENS, LAUNCH_FAILED, VOCABULARY
+from rules.facts import FAILURE_TOKENS, IS_MEMORY_FAILURE, LAUNCH_FAILED, VOCABULARY, WINDOW_ASKED
 from rules.verdict import Expectation, NextTest, score_each
 
 ATTEMPTS = 3
@@ -201,6 +203,27 @@ def attempts_in(case: Case, run: int, against: int, expectation: Expectation) ->
     beyond = [length for length in passing if length >= failed_at]
     decisive = max(beyond) if beyond else min(failing, default=max(rungs))
     return len(rungs[decisive]) if decisive in {*passing, *failing} else 0
+
+
+def arithmetic(case: Case, run: int, variable: str, value: Any) -> tuple[int, int] | None:
+    """Give the window at which a run's memory was full, and the one at which it is full after a change. None where it was not memory, or unknown.
+
+    Where the server did not start, the window that was asked for stands for it.
+    """
+    evidence = case.evidence(run)
+    facts = facts_of(evidence)
+    if facts.value(IS_MEMORY_FAILURE) is not True:
+        return None
+    full_at = facts.value(WINDOW_ASKED) if facts.value(LAUNCH_FAILED) else facts.value(FAILURE_TOKENS)
+    configurations = [one for _record, one in evidence.of(Configuration) if one.command]
+    snapshot = snapshot_of(case, run)
+    model = snapshot.values.get("model_path") if snapshot is not None else None
+    path = model.value.get("path") if model is not None and isinstance(model.value, dict) else None
+    if not full_at or not configurations or not path or not Path(str(path)).is_file():
+        return None
+    devices = next((one.devices for _record, one in evidence.of(DeviceReadings)), ())
+    after = shifted(str(path), configurations[0], int(full_at), variable, value, devices)
+    return None if after is None else (int(full_at), after)
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------------------------------
@@ -613,6 +636,7 @@ def _one_changed(entry: _Entry, changed: Changed) -> None:
             entry.note(words("The next test was about {variable}; it was not made.", variable=last[0][1].variable))
         _gained(entry)
         return
+    _memory_by_arithmetic(entry, changed)
     given_in, step = given[0]
     exact = is_exactly(step, changed)
     facts = facts_of(case.evidence(run))
@@ -666,6 +690,18 @@ def _one_changed(entry: _Entry, changed: Changed) -> None:
             )
         )
     _gained(entry)
+
+
+def _memory_by_arithmetic(entry: _Entry, changed: Changed) -> None:
+    shift = arithmetic(entry.case, entry.against, changed.name, changed.after)
+    if shift is not None:
+        entry.note(
+            words(
+                "By the arithmetic of the model, memory that is full at {before} tokens before the change is full at {after} after it.",
+                before=f"{shift[0]:,}",
+                after=f"{shift[1]:,}",
+            )
+        )
 
 
 def _record(entry: _Entry, given_in: int, expectation: Expectation, outcome: Any, attempts: int) -> None:
