@@ -65,6 +65,8 @@ from rules.catalogue import Mode, judge_evidence
 from rules.engine import Facts, Judgement
 from rules.verdict import NextTest, Verdict, next_step, verdict_of
 
+LEAST_S = 3.0
+"""With less than this left, no probe is begun."""
 LOG_EVENTS = 400
 """At most so many events of one log go into the case."""
 SHORT_RUNG_CANARIES = 27
@@ -371,7 +373,7 @@ def _measure(one: Walk) -> None:
             if probe is None:
                 continue
             seconds = probe.cost(context).seconds
-            if seconds > context.time_left():
+            if context.time_left() < LEAST_S or (seconds > context.time_left() and not probe.stops_itself):
                 note = (
                     f"it would take about {seconds:.0f} s and the budget has {max(0, context.time_left()):.0f} s left"
                 )

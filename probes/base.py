@@ -116,6 +116,8 @@ class Probe(ABC):
     id: ClassVar[str]
     gives: ClassVar[tuple[str, ...]] = ()
     """Kinds of evidence that it may yield."""
+    stops_itself: ClassVar[bool] = False
+    """Whether it keeps to what the budget has left by itself, and is worth beginning also where not all of it fits."""
 
     @abstractmethod
     def cost(self, context: ProbeContext) -> Cost:

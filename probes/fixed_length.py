@@ -20,6 +20,7 @@ class FixedLengthProbe(Probe):
     """Bisects a failure by length. ``passed``: the longest length that is known to work; ``failed``: one that does not, or is not known to."""
 
     id: ClassVar[str] = "fixed-length"
+    stops_itself: ClassVar[bool] = True
     gives: ClassVar[tuple[str, ...]] = (FailingLength.kind, RequestError.kind)
 
     def __init__(

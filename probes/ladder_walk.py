@@ -29,6 +29,7 @@ class LadderProbe(Probe):
     """The rungs of one plan. ``done``: attempts that were measured before (the base, or before an interruption)."""
 
     id: ClassVar[str] = "ladder"
+    stops_itself: ClassVar[bool] = True
     gives: ClassVar[tuple[str, ...]] = (RungResult.kind, LadderFound.kind)
 
     def __init__(

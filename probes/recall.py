@@ -18,6 +18,7 @@ class RecallProbe(Probe):
     """Decides the way of asking at the shortest rung and measures the base there. ``asking`` and ``result`` hold what came of it."""
 
     id: ClassVar[str] = "recall"
+    stops_itself: ClassVar[bool] = True
     gives: ClassVar[tuple[str, ...]] = (RecallBase.kind, RungResult.kind)
 
     def __init__(self, text: RungText, *, measure_tokens: int = 48, task: Task | None = None) -> None:
