@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
 from probes.evidence.errors import BadFileError, CaseBusyError, CaseError, CaseNewerError, DiskFullError
-from probes.evidence.records import SCHEMA_VERSION, Evidence, EvidenceSet, P, Record, utc_now
+from probes.evidence.records import SCHEMA_VERSION, Evidence, EvidenceSet, P, Payload, Record, utc_now
 
 JOURNAL = "journal.jsonl"
 ROOM_WANTED_BYTES = 8 * 1024 * 1024
@@ -343,7 +343,10 @@ class Case:
         for entry in self.of("evidence"):
             if run is None or entry.run in {0, run}:
                 try:
-                    found.append(Evidence.model_validate(entry.data))
+                    piece = Evidence.model_validate(entry.data)
+                    if piece.data is not None and piece.kind in Payload.kinds:
+                        piece.payload()
+                    found.append(piece)
                 except ValidationError as error:
                     raise BadFileError(
                         f"record {entry.number} of case {self.id} is not evidence as this version knows it ({error.error_count()} faults)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ MOST_CASE_BYTES = 256 << 20
 MOST_EVENTS = 2000
 """At most so many events of one log: repeats are folded, failures kept longest."""
 _SETTINGS_SUFFIXES = frozenset({".json", ".jsonc", ".yaml", ".yml", ".toml"})
+_JOURNAL_LINE = re.compile(r"\s*\{\s*\"schema_version\":\s*\d+,\s*\"number\":\s*\d+,\s*\"type\":")
 _RUN = 1
 _BEFORE = 0
 """Answers belong to no run: they hold for the runs that may follow."""
@@ -261,9 +263,10 @@ def read_file(given: str) -> list[Evidence]:
             folder = there = False
         if not there:
             try:
-                return of_case(find(given))
+                known = find(given)
             except CaseError as error:
                 raise BadFileError(f"{given[:200]!r} is neither a file nor a case; check the name") from error
+            return of_case(known)
         if folder and not (path / JOURNAL).is_file():
             raise BadFileError(f"{given[:200]!r} is a folder without a case; give the files in it")
         if folder or path.name == JOURNAL:
@@ -271,6 +274,8 @@ def read_file(given: str) -> list[Evidence]:
     source, pieces, whole = _begin(given)
     data = b"".join(pieces)
     text = data.decode("utf-8", "replace")
+    if _JOURNAL_LINE.match(text):
+        return of_journal(_rest(data, source, source.name), source.name)
     kind = kind_of(text[:262_144])
     if kind == "case":
         return of_document(_rest(data, source, source.name), source.name)
@@ -406,6 +411,25 @@ def of_document(text: str, name: str) -> list[Evidence]:
             )
         )
     return evidence
+
+
+def of_journal(text: str, name: str) -> list[Evidence]:
+    """Give the evidence of a case's journal that lies somewhere by itself; a torn last line is left out. BadFileError, CaseNewerError."""
+    entries: list[Any] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError) as error:
+            if number == len(lines):
+                break
+            raise BadFileError(f"line {number} of {name} is damaged; mend or remove that line") from error
+        version = entry.get("schema_version") if isinstance(entry, dict) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise CaseNewerError(f"{name} was written by a newer ctxdoctor (schema {version}); update this one")
+        entries.append(entry)
+    head = next((one.get("data") for one in entries if isinstance(one, dict) and one.get("type") == "case"), None)
+    return of_document(json.dumps({"case": head, "entries": entries}), name)
 
 
 def _items(value: object) -> list[Any]:

@@ -298,7 +298,9 @@ def test_a_home_that_cannot_be_written_says_what_to_set(tmp_path, monkeypatch, c
         (["explain", "newer"], "newer"),
         (["report", "damaged"], "line 2"),
         (["report", "nowhere"], "no case"),
-        (["triage", "newer"], "newer"),
+        (["report", "strange"], "record 2"),
+        (["triage", "strange"], "record 2"),
+        (["triage", "newer"], "written by a newer ctxdoctor"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -312,6 +314,8 @@ def test_what_was_given_wrongly_is_2_and_one_line(arguments, said, capsys):
             path.write_text(json.dumps(first | {"schema_version": 99, "surprise": 1}) + "\n")
         else:
             path.write_text(f"{json.dumps(first)}\n{line}\n{json.dumps(first | {'number': 2})}\n")
+    with Case.create("flaky", tool_version="1", name="strange") as case:
+        case.append("evidence", {"kind": "rung", "source": "measured", "data": {"attempt": "first"}}, run=1)
     assert run(arguments) == 2
     told = capsys.readouterr()
     assert told.out == ""

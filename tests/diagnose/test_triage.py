@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 
-from diagnose.case import Case
+from diagnose.case import JOURNAL, Case
 from diagnose.cli import run
 from diagnose.questions import question
 from diagnose.triage import FIRST_STEPS, assemble, gather, of_backend, of_command, of_document
@@ -134,7 +134,9 @@ def test_an_exported_case_and_a_folder_are_judged_again_to_the_same_verdict(log,
     _code, from_document, _said = triaged(capsys, "case.json")
     _code, from_folder, _said = triaged(capsys, home.parent / "home" / "cases" / first["case"]["id"])
     _code, from_name, _said = triaged(capsys, first["case"]["id"])
-    for again in (from_document, from_folder, from_name):
+    (home / "sent.txt").write_bytes((home.parent / "home" / "cases" / first["case"]["id"] / JOURNAL).read_bytes() + b'{"torn')
+    _code, from_journal, _said = triaged(capsys, "sent.txt")
+    for again in (from_document, from_folder, from_name, from_journal):
         assert again["case"]["symptom"] == "immediate-oom"
         assert [(c["id"], c["now"]) for c in again["verdict"]["causes"]] == [
             (c["id"], c["now"]) for c in first["verdict"]["causes"]
