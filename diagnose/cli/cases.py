@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,18 +51,11 @@ def cases_command(
 
 
 def _export(name: str | None, out: str | None) -> int:
-    try:
-        export_case = import_module("diagnose.export").export_case
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "this version cannot write a case as one file yet; zip its folder, or use `ctxdoctor report --format json`"
-        ) from error
-    from diagnose.case import Case  # noqa: PLC0415
+    from diagnose.case import Case  # noqa: PLC0415 - a case is opened only where one is written
+    from diagnose.export import export_case  # noqa: PLC0415
 
     case = Case.open(name, read_only=True)
-    path = Path(out) if out and out != "-" else Path.cwd() / f"{case.id}.json"
-    export_case(case, path)
-    put(str(path), None)
+    put(str(export_case(case, Path(out) if out else Path.cwd() / f"{case.id}.json")), None)
     return 0
 
 

@@ -203,3 +203,19 @@ def test_what_a_case_calls_itself_stays_text(home, capsys):
 def test_something_else_to_do_with_cases_is_2(capsys):
     assert run(["cases", "delete"]) == 2
     assert "cases export" in capsys.readouterr().err
+
+
+def test_a_case_is_written_as_one_file_that_is_judged_to_the_same_verdict(case, tmp_path, capsys):
+    path = tmp_path / "sent.json"
+    assert out(capsys, "cases", "export", "first", "--out", str(path)).strip() == str(path)
+    first = json.loads(out(capsys, "report", "first", "--format", "json"))
+    run(["triage", str(path), "--format", "json", "--quiet"])
+    again = json.loads(capsys.readouterr().out)
+    assert again["case"]["symptom"] == first["case"]["symptom"]
+    assert [(one["id"], one["now"]) for one in again["verdict"]["causes"]] == [
+        (one["id"], one["now"]) for one in first["verdict"]["causes"]
+    ]
+    assert out(capsys, "cases", "export", "first").strip().endswith("first.json")
+    (tmp_path / "mine.txt").write_text("my own")
+    assert run(["cases", "export", "first", "--out", str(tmp_path / "mine.txt")]) == 2
+    assert (tmp_path / "mine.txt").read_text() == "my own"
