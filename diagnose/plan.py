@@ -54,9 +54,10 @@ FILES: Mapping[str, tuple[type[Payload], float]] = {
 QUESTION_MINUTES = 0.3
 
 
-def order_for(symptom: str | None) -> tuple[str, ...]:
-    """Give the probes of a symptom in their order."""
-    return ORDER.get(symptom, ORDER[None])
+def order_for(symptom: str | None, *, control: bool = False) -> tuple[str, ...]:
+    """Give the probes of a symptom in their order. ``control``: a control server was given; without one nothing is compared."""
+    order = ORDER.get(symptom, ORDER[None])
+    return (*order, "control") if control else order
 
 
 @cache

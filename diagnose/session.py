@@ -32,6 +32,7 @@ from probes.backends.commands import parse_command
 from probes.backends.http import Http
 from probes.base import Probe, ProbeContext, Progress, Sent
 from probes.cache_reuse import CacheReuseProbe
+from probes.control import ControlProbe, control_at, same_origin
 from probes.counting import counter_for
 from probes.evidence.answers import Answer
 from probes.evidence.errors import (
@@ -363,7 +364,7 @@ def _measure(one: Walk) -> None:
     shape = _shape(one, window)
     sampler.start()
     try:
-        for name in dict.fromkeys((*one.options.first, *order_for(one.case.symptom))):
+        for name in dict.fromkeys((*one.options.first, *order_for(one.case.symptom, control=bool(one.options.control_url)))):
             if name in one.case.done_probes(one.run):
                 continue
             if context.process_ended() is not None:
@@ -571,7 +572,21 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
             if text.rung in {shape.rungs[0], *(one_.rung for one_ in rungs if one_.result == "passed")}
         ]
         return SpeedProbe([texts[0], texts[-1]] if len(texts) > 1 else texts, first_attempt=10)
+    if name == "control":
+        return _control(one, shape, rungs)
     raise ValueError(name)
+
+
+def _control(one: Walk, shape: Shape, rungs: Sequence[RungResult]) -> Probe | None:
+    """Make the control run, where a control server was given."""
+    url = one.options.control_url
+    if url is None:
+        return None
+    here = one.backend.http.base_url if one.backend is not None else ""
+    same = same_origin(url, here)
+    passed = {one_.rung for one_ in rungs if one_.result == "passed"}
+    texts = [text for text in shape.texts.rungs if text.rung in passed] or list(shape.texts.rungs[:1])
+    return ControlProbe(partial(control_at, url, one.api_key if same else None), rungs, texts, same_server=same)
 
 
 # -- logs, judging ---------------------------------------------------------------------------------------------------------------------

@@ -322,6 +322,17 @@ SPEED_STEP = _yes("speed.step", words("Speed falls off a step rather than a slop
 SPEED_STEP_TOKENS = _tokens("speed.step_tokens", words("Length at which speed falls off the step"))
 SPEED_STEP_FACTOR = _ratio("speed.step_factor", words("Speed after the step, as a share of what the trend promised"))
 
+CONTROL_SAYS = Fact(
+    "speed.control",
+    str,
+    words("Slowing with length, compared with a model that surely fits, over the same lengths"),
+    choices=("alike", "steeper"),
+)
+CONTROL_LOST_MORE = _ratio(
+    "speed.control_lost_more",
+    words("Speed lost from the shortest to the longest length, as a multiple of what the control lost"),
+)
+
 # Prompt cache
 
 CACHED_ON_REPEAT = _share("cache.repeat_share", words("Share of a repeated prompt that came from the cache"))

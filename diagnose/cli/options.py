@@ -96,7 +96,11 @@ Margin = Annotated[
 Budget = Annotated[str, typer.Option("--budget", help="Time for the whole run: 90s, 30m, 2h.")]
 ControlUrl = Annotated[
     str | None,
-    typer.Option("--control-url", help="A server with a model that surely fits, for comparison.", show_default=False),
+    typer.Option(
+        "--control-url",
+        help="A server with a model that surely fits, for comparison; URL#MODEL for another model of one server.",
+        show_default=False,
+    ),
 ]
 TextFolder = Annotated[
     str | None,
@@ -119,7 +123,10 @@ NoRedact = Annotated[
 ]
 Auto = Annotated[
     bool,
-    typer.Option("--auto", help="With --launch: change one thing after another until the target is verified; each is shown before."),
+    typer.Option(
+        "--auto",
+        help="With --launch: change one thing after another until the target is verified; each is shown before.",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No talk and no progress.")]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, before
 from rules.facts import (
+    CONTROL_SAYS,
     FLASH_ATTENTION,
     GPU_API,
     PREFILL_RATIO,
@@ -45,6 +46,12 @@ RULE = Rule(
             SPEED_SHAPE.is_("steep"),
             if_true=STRONG,
             if_false=-FAIR,
+        ),
+        Clue(
+            words("It slows down more than another model does over the same lengths."),
+            CONTROL_SAYS.is_("steeper"),
+            if_true=FAIR,
+            if_false=-SLIGHT,
         ),
         Clue(
             words("It is fast with the other attention kernel."),

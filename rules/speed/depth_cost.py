@@ -21,6 +21,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Rule, Test, all_of, any_of, not_
 from rules.facts import (
+    CONTROL_SAYS,
     FAILURE_KINDS,
     SPEED_COMPLAINT,
     SPEED_SHAPE,
@@ -44,6 +45,12 @@ RULE = Rule(
             words("Speed falls smoothly with length."),
             all_of(SPEED_SHAPE.is_("slope"), SPEED_COMPLAINT.is_(True)),
             if_true=STRONG,
+            if_false=-STRONG,
+        ),
+        Clue(
+            words("A model that surely fits slows down as much over the same lengths."),
+            CONTROL_SAYS.is_("alike"),
+            if_true=FAIR,
             if_false=-STRONG,
         ),
         Clue(words("There is a step in the measured speed."), SPEED_STEP.is_(True), if_true=-STRONG),

@@ -21,6 +21,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, before
 from rules.facts import (
+    CONTROL_SAYS,
     GENERATION_SHORT,
     MAJOR_FAULTS,
     SPEED_SHAPE,
@@ -56,6 +57,12 @@ RULE = Rule(
             TOLD_ON_GPU.one_of("none", "some-layers", "experts"),
             if_true=SLIGHT,
             if_false=-FAIR,
+        ),
+        Clue(
+            words("It slows down more than a model that surely fits does over the same lengths."),
+            CONTROL_SAYS.is_("steeper"),
+            if_true=SLIGHT,
+            if_false=-SLIGHT,
         ),
         Clue(words("Smaller models are fine."), TOLD_OTHER_MODELS.is_("smaller-fine"), if_true=FAIR),
         Clue(words("Neither processor nor card is at work."), TOLD_BUSY.is_("neither"), if_true=FAIR),

@@ -22,6 +22,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, before
 from rules.facts import (
+    CONTROL_SAYS,
     FAILURE_KINDS,
     GENERATION_LONG,
     NEED_OF_DEVICES,
@@ -59,6 +60,12 @@ RULE = Rule(
             any_of(SPEED_SHAPE.one_of("step", "per-load"), SPEED_STEP.is_(True)),
             if_true=FAIR,
             if_false=-SLIGHT,
+        ),
+        Clue(
+            words("It slows down more than a model that surely fits does over the same lengths."),
+            CONTROL_SAYS.is_("steeper"),
+            if_true=FAIR,
+            if_false=-FAIR,
         ),
         Clue(words("It changes from one load to the next."), TOLD_RANDOM_RELOAD.is_(True), if_true=FAIR),
         Clue(
