@@ -8,7 +8,7 @@ the same output budget and sampling.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from probes.backends.base import Ask
@@ -110,7 +110,9 @@ class Attempts:
             "deadline_s": self.context.deadline_for(tokens, budget),
         }
         if asking.style == "completion":
-            ask = Ask(prompt=text + completion_tail(canaries[0]), **common)
+            # the answer is one word; only the measured request goes on, for the speed of generation
+            stop = () if measured else (".", "\n")
+            ask = Ask(prompt=text + completion_tail(canaries[0]), stop=stop, **common)
         else:
             ask = Ask(messages=({"role": "user", "content": text + question_tail(canaries)},), **common)
         return self.context.complete(ask, sent_tokens=tokens, purpose="rung")
@@ -304,49 +306,57 @@ def _spread(groups: list[list[Canary]], count: int) -> list[list[Canary]]:
     return [groups[min(len(groups) - 1, int((index + 1) * step) - 1)] for index in range(count)]
 
 
+WELL = 0.75
+"""A way of asking in which so much is recalled at a short length needs no better one."""
+_THINKS = ("<think", "<|channel|>", "<thinking", "<reasoning")
+
+
 def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[str, float]]:
     """Look briefly, at a short length, in which way this model answers best: chat question (several or one) or completion.
 
-    Gives the way, and the share of hits of each way that was tried. A server without one of the endpoints is asked in the other.
+    Gives the way, and the share of hits of each way that was tried; a way that does well ends the look. A model that reasons first is given the
+    room for it. A server without one of the endpoints is asked in the other.
     """
     sample = list(text.canaries[:: max(1, len(text.canaries) // 4)])[:4]
     shares: dict[str, float] = {}
-    ways = [
-        ("question-several", Asking(style="question", several=True)),
-        ("question-single", Asking(style="question", several=False)),
-        ("completion", Asking(style="completion", several=False)),
-    ]
+    ways = {
+        "question-several": Asking(style="question", several=True, measure_tokens=0),
+        "completion": Asking(style="completion", measure_tokens=0),
+        "question-single": Asking(style="question", measure_tokens=0),
+    }
     reasoning = False
-    for name, way in ways:
-        if shares.get("question-several", 0.0) >= 0.75:
-            break
-        attempts = Attempts(context, way)
-        hits = 0
-        groups = _groups(sample, SEVERAL if way.several else 1)
-        failed = False
-        for group in groups:
-            try:
-                completion = attempts.ask(
-                    text.text, group, cold=False, tokens=text.tokens, measured=way.style == "question"
-                )
-            except NotOfferedError:
-                failed = True
+    for name, way in ways.items():
+        share, thinks = _share_of(context, text, way, sample)
+        if thinks and way.style == "question":
+            reasoning = True
+            share, _ = _share_of(context, text, replace(way, reasoning=True), sample)
+        if share is not None:
+            shares[name] = share
+            if share >= WELL:
                 break
-            if completion.error is not None:
-                failed = True
-                break
-            if "<think>" in (completion.text or "") or "<|channel|>" in (completion.text or ""):
-                reasoning = True
-            before = len(attempts.hits)
-            attempts._score(completion, group)
-            hits += sum(hit for _canary, hit in attempts.hits[before:])
-        if not failed:
-            shares[name] = hits / len(sample)
     if not shares:
         return Asking(), {}
-    # on a tie the way that costs fewer requests wins: the order of ``ways``
     best = max(shares, key=lambda name: shares[name])
-    chosen = dict(ways)[best]
-    if reasoning and chosen.style == "question":
-        chosen = Asking(style=chosen.style, several=chosen.several, reasoning=True)
-    return chosen, shares
+    chosen = ways[best]
+    return Asking(chosen.style, chosen.several, reasoning and chosen.style == "question"), shares
+
+
+def _share_of(
+    context: ProbeContext, text: RungText, way: Asking, sample: Sequence[Canary]
+) -> tuple[float | None, bool]:
+    """Ask a sample in one way: the share of hits (None where that way is not offered), and whether the model was seen to reason."""
+    attempts = Attempts(context, way)
+    asked = list(sample) if way.several or way.style == "completion" else list(sample)[:2]
+    thinks = False
+    for group in _groups(asked, SEVERAL if way.several else 1):
+        try:
+            completion = attempts.ask(text.text, group, cold=False, tokens=text.tokens, measured=False)
+        except NotOfferedError:
+            return None, False
+        if completion.error is not None:
+            return None, False
+        thinks = thinks or any(sign in (completion.text or "") for sign in _THINKS)
+        attempts._score(completion, group)
+        if thinks and not way.reasoning:
+            break
+    return sum(hit for _canary, hit in attempts.hits) / len(asked), thinks
