@@ -131,7 +131,10 @@ def mirror(asked: Fact[Any], fact: Fact[Any], convert: Callable[[Any], Any] = la
 
 
 GIVEN_KINDS: frozenset[str] = frozenset(
-    {"log_event", "log_summary", "configuration", "model_file", "memory_budget", "launch", "process_ended"}
+    {
+        *("log_event", "log_summary", "configuration", "model_file", "memory_budget", "launch", "process_ended"),
+        *("client_settings", "watch_summary"),
+    }
 )
 """Kinds that a user can hand over without a live server."""
 
