@@ -57,9 +57,10 @@ def snapshot_of(case: Case, run: int, when: str = "before") -> Snapshot | None:
 
 
 def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
-    """Choose the earlier run to compare with, and give what differs: the last one, unless an earlier one differs in one variable or none.
+    """Choose the earlier run to compare with, and give what differs.
 
-    So the step after one that was undone is compared with the run before both, from which it differs in one variable.
+    The last one where nothing changed since. Else the latest from which exactly one variable differs, one for which a prediction was given before
+    others: so the step after one that was undone, or the half of a double change, is held against the run that it differs from in one variable.
     """
     now = snapshot_of(case, run)
     if now is None:
@@ -71,13 +72,19 @@ def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
             earlier.append((other, difference(then, now)))
     if not earlier:
         return None
-    if len(earlier[0][1].variables) <= 1:
+    if not earlier[0][1].variables:
         return earlier[0]
-    for wanted in (1, 0):
-        for other, differs in earlier:
-            if len(differs.variables) == wanted:
-                return other, differs
-    return earlier[0]
+    singles = [one for one in earlier if one[1].single is not None]
+    predicted = [
+        (other, differs)
+        for other, differs in singles
+        if any(
+            differs.single is not None and is_about(step, differs.single)
+            for _run, step in steps_given(case, other, other)
+        )
+    ]
+    unchanged = [one for one in earlier if not one[1].variables]
+    return next(iter((*predicted, *singles, *unchanged)), earlier[0])
 
 
 def lengths_before(case: Case, run: int) -> tuple[int, ...]:
