@@ -30,6 +30,8 @@ LOG_LIMIT_BYTES = 32 * 1024 * 1024
 MARKER = "CTXDOCTOR_LAUNCH"
 """An environment variable that every process of one launch inherits: so that also a process that left its parent and its group is found again."""
 
+_LOOK_S = 0.01
+
 Healthy = Callable[[int], str | None]
 """Asked again and again with the process id: the server's address once it answers, else None."""
 
@@ -115,6 +117,7 @@ class Server:
         self._output: Output | None = None
         self._created = 0.0
         self._daemons: list[psutil.Process] = []
+        self._mapped: int | None = None
 
     def __enter__(self) -> Server:  # noqa: PYI034 - tests name the class
         return self
@@ -164,6 +167,7 @@ class Server:
             self._created = psutil.Process(self._process.pid).create_time()
         if self.address_space_bytes is not None:
             limit_address_space(self._process.pid, self.address_space_bytes)
+            threading.Thread(target=self._watch_mapped, name="server mapped", daemon=True).start()
         assert self._process.stdout is not None
         self._output = Output(self._process.stdout, self.log_path)
 
@@ -218,7 +222,23 @@ class Server:
             log_path=str(self.log_path),
             why=why,
             address_space_limit_bytes=self.address_space_bytes,
+            address_space_peak_bytes=self._mapped,
         )
+
+    def _watch_mapped(self) -> None:
+        """Read the process's peak of mapped memory until it ends: the kernel keeps the peak, so the last look has all but its last moment."""
+        process = self._process
+        assert process is not None
+        while process.returncode is None:
+            try:
+                with open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as file:
+                    peak = re.search(r"^VmPeak:\s+(\d+) kB", file.read(), re.MULTILINE)
+            except OSError:
+                return
+            if peak is None:  # it has ended and waits to be collected
+                return
+            self._mapped = int(peak[1]) * 1024
+            time.sleep(_LOOK_S)
 
     def ended(self) -> ProcessEnded | None:
         """Say how the process ended, or None while it runs."""

@@ -220,6 +220,46 @@ class BufferTruth(Record):
     line: int | None = None
 
 
+class BudgetDevice(Record):
+    """One device of a budget: what it must hold, and what there is for it. The host is a device too."""
+
+    id: str
+    need_bytes: int = Field(ge=0)
+    free_bytes: int | None = Field(default=None, ge=0, description="what the server can have of it in all; None: not known")
+    margin_bytes: int = Field(default=0, ge=0)
+    fits: bool | None = None
+
+
+class BudgetLever(Record):
+    """One step of the table of levers: the longest window with this and all before it. ``gain``: over the step before."""
+
+    lever: Text
+    tokens: int = Field(ge=0)
+    gain: int
+    weights_bytes: int = Field(ge=0)
+    context_bytes: int = Field(ge=0)
+    costs_quality: bool
+    tensor_split: tuple[int, ...] = ()
+
+
+class BudgetCacheType(Record):
+    """The longest window with one cache type for keys and values, all else as it is."""
+
+    kv: Text
+    tokens: int | None = Field(default=None, ge=0)
+    refused_because: Text | None = None
+
+
+class BudgetSteps(Record):
+    """What one change alone would do; None: no such value makes it fit, or it does not apply. Each leaves room for the error."""
+
+    ctx: int | None = Field(default=None, ge=0, description="longest --ctx-size that fits; 0: not even the shortest")
+    ctx_with_keys_8bit: int | None = Field(default=None, ge=0, description="the same with a q8_0 cache for keys alone")
+    ubatch: int | None = Field(default=None, ge=1, description="largest micro-batch with which this window fits")
+    gpu_layers: int | None = Field(default=None, ge=0, description="most layers on devices with which this window fits")
+    tensor_split: tuple[int, ...] = Field(default=(), description="layers a device with which this window fits")
+
+
 class MemoryBudget(Payload):
     """Predicted or logged memory by device and component."""
 
@@ -227,9 +267,17 @@ class MemoryBudget(Payload):
     basis: Literal["log", "planner", "model"]
     ctx: int | None = None
     buffers: tuple[BufferTruth, ...] = ()
-    longest_window: int | None = None
+    longest_window: int | None = Field(default=None, description="of one slot, by the best estimate")
     limited_by: Text | None = None
     error_bytes: int | None = None
+    devices: tuple[BudgetDevice, ...] = ()
+    levers: tuple[BudgetLever, ...] = ()
+    by_cache_type: tuple[BudgetCacheType, ...] = ()
+    steps: BudgetSteps | None = None
+    kv_least_bytes: int | None = Field(
+        default=None, ge=0, description="cache and states at this window and type with no full-length sliding-window cache"
+    )
+    notes: tuple[Text, ...] = ()
 
 
 class MemoryDifference(Record):
@@ -262,3 +310,6 @@ class MemoryOverflow(Payload):
     piece_bytes: int | None = Field(default=None, ge=0, description="the allocation that failed, where the log tells")
     basis: Literal["log", "model"]
     note: Text = ""
+    other_split: tuple[int, ...] = Field(
+        default=(), description="a split with which it fits all the same; empty: none was found, or there is one device"
+    )

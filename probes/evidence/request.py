@@ -141,6 +141,9 @@ class Launch(Payload):
     log_path: Text | None = None
     why: Text = ""
     address_space_limit_bytes: int | None = Field(default=None, ge=0)
+    address_space_peak_bytes: int | None = Field(
+        default=None, ge=0, description="the most that the process had mapped, as last seen; read where there is a limit"
+    )
 
 
 class ProcessEnded(Payload):

@@ -75,10 +75,13 @@ def score(predicted: MemoryBudget, logged: MemoryBudget, devices: Sequence[str] 
     return MemoryScore(differences=tuple(differences))
 
 
-def overflows(budget: MemoryBudget, devices: Sequence[Device], *, margin_bytes: int = 0) -> list[MemoryOverflow]:
+def overflows(
+    budget: MemoryBudget, devices: Sequence[Device], *, margin_bytes: int = 0, host_free_bytes: int | None = None
+) -> list[MemoryOverflow]:
     """Say for each device that is too small by the budget which component crosses the line, and by how much in all.
 
-    Where it would fit but for another process, or but for what the driver holds, that is named instead.
+    Where it would fit but for another process, or but for what the driver holds, that is named instead. The host is looked at where what it
+    can give is told.
     """
     found: list[MemoryOverflow] = []
     names = [device.id for device in devices]
@@ -104,6 +107,15 @@ def overflows(budget: MemoryBudget, devices: Sequence[Device], *, margin_bytes: 
         elif device.reserved_bytes and device.reserved_bytes >= lacking:
             blame, note = "driver-reserve", f"the driver itself holds {device.reserved_bytes} bytes"
         found.append(MemoryOverflow(device=device.id, component=blame, lacking_bytes=lacking, basis="model", note=note))
+    if host_free_bytes is not None:
+        sizes = dict.fromkeys(ORDER, 0)
+        for buffer in budget.buffers:
+            if place_of(buffer.device, names) == "host":
+                sizes[buffer.component] += buffer.size_bytes
+        lacking = sum(sizes.values()) - host_free_bytes
+        if lacking > 0:
+            blame = _crossing(sizes, host_free_bytes)
+            found.append(MemoryOverflow(device="host", component=blame, lacking_bytes=lacking, basis="model"))
     return found
 
 
