@@ -10,6 +10,7 @@ from typing import Literal, cast, get_args
 from diagnose.case import Case, write_whole
 from diagnose.console import Terminal, write_out
 from diagnose.document import document_of
+from diagnose.language import in_force
 from probes.evidence.errors import CtxDoctorError, InputError
 from probes.evidence.words import words
 from reports.document import CaseDocument
@@ -70,7 +71,7 @@ def tell(
     out: str | None,
     target: str | None = None,
     redact: bool = True,
-    lang: str = "en",
+    lang: str | None = None,
     everything: bool = False,
     write_report: bool = True,
     could_not_look: bool = False,
@@ -84,13 +85,19 @@ def tell(
     if everything:
         document = document_of(case, run, everything=True)
     case.write_file("case.json", document.to_json())
-    markdown = render(document, "md", lang=lang, redact=redact)
+    markdown = render(document, "md", lang=lang or in_force(), redact=redact)
     case.write_file("report.md", markdown)
     written: Path | None = None
     body = (
         markdown
         if format in {None, "md", "terminal", "json"}
-        else render(document, format, target=target, lang=lang, redact=redact)
+        else render(
+            document,
+            format,
+            target=target,
+            lang=lang or ("en" if format == "bug-report" else in_force()),
+            redact=redact,
+        )
     )
     if write_report or (out is not None and out != "-"):
         suffix = ".html" if format == "html" else ".md"

@@ -17,7 +17,6 @@ from diagnose.console import Terminal
 from diagnose.detect import Seen, find_servers, look_at
 from diagnose.finish import tell
 from diagnose.forecast import GUESSED_TPS, Forecast, forecast
-from diagnose.language import in_force
 from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
 from diagnose.plan import QUESTION_MINUTES
@@ -474,7 +473,7 @@ def guided(
     answers: Sequence[Answer],
     case_name: str | None,
     budget_s: float,
-    lang: str,
+    lang: str | None,
     seed: int,
     yes: bool,
     quiet: bool,
@@ -485,7 +484,6 @@ def guided(
 
     KeyboardInterrupt passes through, after the person was told how to go on. InputError, CaseError, CouldNotLookError as in ``run``.
     """
-    del lang  # the language in force says the same, and the locale's choice too
     terminal = Terminal(quiet=quiet)
     talk = Talk(prompt or prompter(), terminal)
     talk.answers.update({answer.question: answer.value for answer in answers})
@@ -504,7 +502,7 @@ def guided(
         one = _walked(talk, options, api_key, yes=yes, look=look)
         ask_further(talk, one)
         unseen = one.could_not_look is not None
-        return tell(one.case, terminal, format=None, out=None, lang=in_force(), could_not_look=unseen)
+        return tell(one.case, terminal, format=None, out=None, lang=lang, could_not_look=unseen)
     except KeyboardInterrupt:
         terminal.finish_progress()
         if talk.case is not None:

@@ -63,7 +63,7 @@ def demo_command(
             out=out,
             target=report_for,
             redact=not no_redact,
-            lang=lang or "en",
+            lang=lang,
             everything=everything,
             could_not_look=one.could_not_look is not None,
         )

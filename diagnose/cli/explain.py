@@ -8,6 +8,7 @@ import typer
 
 from diagnose.cli import options as opt
 from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
+from diagnose.language import spoken
 from probes.evidence.words import words
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _lines(document: ExplainDocument) -> Iterator[str]:
     if document.named:
         yield str(words("Named: {causes}", causes=", ".join(document.named)))
     else:
-        yield str(words("Nothing is named. {why}", why=visible(document.abstained_because or "")))
+        yield str(words("Nothing is named. {why}", why=visible(spoken(document.abstained_because or ""))))
     if document.runner_up:
         yield str(words("Runner-up: {cause}", cause=document.runner_up))
     for cause in document.causes:
@@ -84,7 +85,7 @@ def _lines(document: ExplainDocument) -> Iterator[str]:
         for one in document.would_overturn:
             yield f"  {one.cause} ({one.now} → {one.high})"
             for said in one.by:
-                yield f"    {visible(said)}"
+                yield f"    {visible(spoken(said))}"
     elif document.named:
         yield ""
         yield str(words("Nothing that is still open could overturn this."))
@@ -98,7 +99,7 @@ def _lines(document: ExplainDocument) -> Iterator[str]:
         yield ""
         yield str(words("What would decide"))
         for said in document.would_decide:
-            yield f"  {visible(said)}"
+            yield f"  {visible(spoken(said))}"
     if document.others:
         yield ""
         yield str(words("Also in play: {causes}", causes=", ".join(document.others)))
@@ -108,9 +109,10 @@ def _lines(document: ExplainDocument) -> Iterator[str]:
 
 def _cause(cause: ExplainedCause) -> Iterator[str]:
     from reports.escape import visible  # noqa: PLC0415
+    from reports.figures import BANDS  # noqa: PLC0415
 
-    yield f"{cause.id}: {visible(cause.words or '')}"
-    yield f"  {cause.band}; {cause.low} / {cause.now} / {cause.high}"
+    yield f"{cause.id}: {visible(spoken(cause.words or ''))}"
+    yield f"  {BANDS[cause.band]}; {cause.low} / {cause.now} / {cause.high}"
     if cause.explains:
         yield "  " + str(words("Explains: {causes}", causes=", ".join(cause.explains)))
     for title, clues in (
@@ -128,17 +130,18 @@ def _clue(clue: ExplainedClue) -> Iterator[str]:
     from reports.escape import visible  # noqa: PLC0415
 
     weight = f"{clue.weight:+d}" if clue.low == clue.high else f"{clue.low:+d} … {clue.high:+d}"
-    yield f"    {weight:>11}  {visible(clue.words)} [{clue.truth}]"
+    yield f"    {weight:>11}  {visible(spoken(clue.words))} [{clue.truth}]"
     for fact in clue.facts:
         yield f"                 {_fact(fact)}"
 
 
 def _fact(fact: ExplainedFact) -> str:
     from reports.escape import visible  # noqa: PLC0415
+    from reports.figures import WHY_UNKNOWN  # noqa: PLC0415
 
     if fact.why_unknown is not None or fact.found is None:
-        note = f" ({visible(fact.note)})" if fact.note else ""
-        return f"{fact.id}: {words('unknown')}, {fact.why_unknown}{note}"
+        note = f" ({visible(spoken(fact.note))})" if fact.note else ""
+        return f"{fact.id}: {words('unknown')}, {WHY_UNKNOWN[fact.why_unknown] if fact.why_unknown else ''}{note}"
     unit = f" {fact.unit}" if fact.unit and not isinstance(fact.found, bool) else ""
     found = ", ".join(map(str, fact.found)) if isinstance(fact.found, tuple | list) else str(fact.found)
     origin = f": {visible(fact.origin)}" if fact.origin else ""

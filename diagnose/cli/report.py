@@ -9,6 +9,7 @@ import typer
 from diagnose.cli import options as opt
 from diagnose.cli.check import ResultFile, put
 from diagnose.finish import check_format
+from diagnose.language import in_force
 from probes.evidence.errors import InputError
 
 CaseArgument = Annotated[
@@ -44,5 +45,14 @@ def report_command(
     if run is not None and run > case.run:
         raise InputError(f"case {case.id} has {case.run} runs; --run {run} is none of them")
     document = document_of(case, run, everything=everything)
-    put(render(document, shown, target=report_for, lang=lang or "en", redact=not no_redact), out)
+    put(
+        render(
+            document,
+            shown,
+            target=report_for,
+            lang=lang or ("en" if shown == "bug-report" else in_force()),
+            redact=not no_redact,
+        ),
+        out,
+    )
     return 0

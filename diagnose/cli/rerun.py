@@ -95,7 +95,7 @@ def rerun_command(
             out=out,
             target=report_for,
             redact=not no_redact,
-            lang=lang or "en",
+            lang=lang,
             everything=everything,
             could_not_look=one.could_not_look is not None,
         )

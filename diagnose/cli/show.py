@@ -10,6 +10,7 @@ import typer
 
 from diagnose.cli import options as opt
 from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
+from diagnose.language import document_of, spoken
 from probes.evidence.errors import InputError
 from probes.evidence.words import words
 
@@ -160,11 +161,13 @@ def _one_rule(one: dict[str, Any]) -> Iterator[str]:
     cause = "" if one["cause"] == one["id"] else f", {one['cause']}"
     yield f"{one['id']} ({one['family']}{cause})"
     yield ""
-    yield from (line.rstrip() for line in str(one["document"]).strip().splitlines())
+    yield from (
+        line.rstrip() for line in document_of(one["id"], one["family"], str(one["document"])).strip().splitlines()
+    )
     yield ""
     yield str(words("Clues (decibans if true, if false)"))
     for clue in one["clues"]:
-        yield f"  {clue['if_true']:+4d} {clue['if_false']:+4d}  {clue['words']}"
+        yield f"  {clue['if_true']:+4d} {clue['if_false']:+4d}  {spoken(clue['words'])}"
         yield f"              {clue['when']}"
     if one["prior"]:
         yield str(words("Known for: {symptoms}", symptoms=", ".join(sorted(one["prior"]))))
@@ -180,7 +183,7 @@ def _one_rule(one: dict[str, Any]) -> Iterator[str]:
                 what=change if test["kind"] == "change" else test["variable"],
             )
         )
-        yield f"  {test['reason']}"
+        yield f"  {spoken(test['reason'])}"
         yield "  " + str(
             words(
                 "Cost: {minutes} minutes, quality: {quality}",
@@ -189,7 +192,7 @@ def _one_rule(one: dict[str, Any]) -> Iterator[str]:
             )
         )
         for expected in test["expects"]:
-            yield f"  {expected['cause']}: {expected['words']}"
+            yield f"  {expected['cause']}: {spoken(expected['words'])}"
     yield ""
     yield str(words("Cases"))
     for case in one["cases"]:
@@ -209,7 +212,7 @@ def _one_fact(one: dict[str, Any]) -> str:
         parts.append(f"{one['low']:g} … {one['high']:g}")
     if one["choices"]:
         parts.append(_joined(one["choices"]))
-    return f"{one['id']}: {one['words']} ({'; '.join(parts)})"
+    return f"{one['id']}: {spoken(one['words'])} ({'; '.join(parts)})"
 
 
 def _joined(values: Iterable[str]) -> str:

@@ -10,7 +10,9 @@ from diagnose.cli import options as opt
 from diagnose.cli.run import answers_of
 from diagnose.console import Terminal, write_out
 from diagnose.finish import check_format
-from probes.evidence.words import words
+from diagnose.language import spoken
+from probes.evidence.words import Words, words
+from reports.document import Message
 
 Files = Annotated[
     list[str] | None,
@@ -64,7 +66,7 @@ def triage_command(
             out=out,
             target=report_for,
             redact=not no_redact,
-            lang=lang or "en",
+            lang=lang,
             everything=everything,
             write_report=False,
         )
@@ -89,5 +91,10 @@ def _more(case: object) -> str:
         todo = would_decide(case, case.run)
         if todo:
             text += f"\n{words('Most useful next')}\n"
-            text += "".join(f"  {number}. {visible(one.english)}\n" for number, one in enumerate(todo, start=1))
+            text += "".join(f"  {number}. {visible(_said(one))}\n" for number, one in enumerate(todo, start=1))
     return text
+
+
+def _said(one: Message) -> str:
+    """Say a message in the language in force, and the question in it too."""
+    return str(Words(one.text, {name: spoken(str(value)) for name, value in one.values.items()}))

@@ -101,7 +101,7 @@ def watch_command(
             out=out,
             target=report_for,
             redact=not no_redact,
-            lang=lang or "en",
+            lang=lang,
             everything=everything,
             write_report=False,
         )

@@ -29,6 +29,23 @@ _NOT_OURS = frozenset({"ValueError", "TypeError", "RuntimeError", "KeyError", "N
 """Errors that no user sees: they are caught, or they are faults of the program."""
 PLACE = re.compile(r"\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
 
+NOTES = (
+    "rules/derive/",
+    "rules/verdict.py",
+    "diagnose/document.py",
+    "diagnose/look.py",
+    "diagnose/check.py",
+    "diagnose/session.py",
+    "probes/launch.py",
+    "probes/allocation.py",
+    "probes/attempt.py",
+    "probes/control.py",
+    "probes/gpu/host.py",
+    "probes/gpu/nvml.py",
+    "probes/gpu/matching.py",
+)
+"""Where sentences are written that are kept in a case as notes: why something is not known. They are told by their form when they are shown."""
+
 Found = tuple[str, str]
 """A message and the file that it stands in."""
 
@@ -36,7 +53,7 @@ Found = tuple[str, str]
 def messages() -> dict[str, set[str]]:
     """Give every message and the files that it stands in."""
     found: dict[str, set[str]] = {}
-    for part in (of_words(), of_templates(), of_help(), of_code()):
+    for part in (of_words(), of_templates(), of_help(), of_code(), of_notes()):
         for message, path in part:
             found.setdefault(message, set()).add(path)
     return found
@@ -119,6 +136,31 @@ def of_code() -> Iterator[Found]:
             sentence = sentence_of(node.args[place])
             if sentence and " " in sentence:
                 yield sentence, name
+
+
+def of_notes() -> Iterator[Found]:
+    """Give the sentences of the files that write notes into a case."""
+    for name, path in _sources():
+        if not name.startswith(NOTES):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        aside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                aside |= {id(part) for part in ast.walk(node) if part is not node}
+            elif isinstance(node, ast.keyword) and node.arg == "description":
+                aside.add(id(node.value))
+        for node in ast.walk(tree):
+            if id(node) in aside or not isinstance(node, ast.Constant | ast.JoinedStr):
+                continue
+            sentence = sentence_of(node)
+            if sentence and _is_note(sentence):
+                yield sentence, name
+
+
+def _is_note(text: str) -> bool:
+    """Tell a sentence from a pattern or a name: four words at least, and no sign that only patterns have."""
+    return len(re.findall(r"\b[A-Za-z]{2,}\b", text)) >= 4 and not re.search(r"[\\|^$*]|\(\?", text)
 
 
 def sentence_of(node: ast.expr) -> str | None:

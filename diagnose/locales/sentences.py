@@ -33,6 +33,11 @@ def _pattern(form: str) -> re.Pattern[str]:
     return re.compile("".join(pieces), re.DOTALL)
 
 
+def _is_plain(form: str) -> bool:
+    """Say whether a form has so many words of its own that nothing else is mistaken for it."""
+    return len(re.findall(r"[A-Za-z]{2,}", _PLACE.sub("", form))) >= 5
+
+
 def _fixed(form: str) -> tuple[str, str]:
     """Give what a sentence of this form begins and ends with."""
     places = list(_PLACE.finditer(form))
@@ -53,14 +58,13 @@ def _filled(form: str, values: dict[str, str]) -> str:
 
 
 class Sentences:
-    """The numbered forms of one language."""
+    """The forms of one language that a sentence can be recognised by: those of errors, and those with words enough of their own."""
 
     def __init__(self, forms: Iterable[str], look_up: Callable[[str], str]) -> None:
         self._look_up = look_up
         # the most said in fixed words comes first: it cannot be mistaken for a shorter one
-        self._forms = sorted(
-            (form for form in forms if re.search(r"\{\d+\}", form)), key=lambda form: -len(_PLACE.sub("", form))
-        )
+        told = [form for form in forms if _PLACE.search(form) and (re.search(r"\{\d+\}", form) or _is_plain(form))]
+        self._forms = sorted(told, key=lambda form: -len(_PLACE.sub("", form)))
 
     def say(self, sentence: str) -> str:
         """Give the sentence in the language, or as it is where no form fits."""
