@@ -83,7 +83,8 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
     all_runs = case.evidence()
     last_sent: dict[int, dict[str, Any]] = {entry.run: entry.data for entry in case.of("sent")}
     decide = would_decide(case, run)
-    messages = [doc.message(window.statement), *decide]
+    changes = tuple(doc.ChangeMade.model_validate(entry.data) for entry in case.of("change"))
+    messages = [doc.message(window.statement), *decide, *(said for change in changes for said in change.said)]
     return doc.CaseDocument(
         tool=doc.Tool(version=version()),
         case=doc.CaseHead(
@@ -101,7 +102,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
         ),
         verdicts=tuple(verdict_part(one) for _run, one in sorted(verdicts.items())),
         next_test=next_test_part(step) if step is not None else None,
-        changes=tuple(doc.ChangeMade.model_validate(entry.data) for entry in case.of("change")),
+        changes=changes,
         evidence=all_runs.all,
         sent=doc.Sent(
             requests=sum(int(one.get("requests", 0)) for one in last_sent.values()),

@@ -243,7 +243,13 @@ class Comparison:
     rows: list[ComparedValue] = field(default_factory=list)
     gains: list[Words] = field(default_factory=list)
     losses: list[Words] = field(default_factory=list)
+    names: list[Words] = field(default_factory=list)
     comparable: bool = False
+
+    def row(self, name: Words, before: Any, after: Any, standing: Standing, **more: Any) -> None:
+        """Put one thing beside the other."""
+        self.names.append(name)
+        self.rows.append(ComparedValue(name=name.english, before=before, after=after, standing=standing, **more))
 
 
 def compare(case: Case, before: int, after: int) -> Comparison:
@@ -269,10 +275,6 @@ def compare(case: Case, before: int, after: int) -> Comparison:
     return result
 
 
-def _row(name: Words, before: Any, after: Any, standing: Standing, **more: Any) -> ComparedValue:
-    return ComparedValue(name=name.english, before=before, after=after, standing=standing, **more)
-
-
 def _starts(case: Case, before: int, after: int, result: Comparison) -> None:
     def started(run: int) -> bool | None:
         launches = [one.healthy for one in case.payloads(Launch, run)]
@@ -287,7 +289,7 @@ def _starts(case: Case, before: int, after: int, result: Comparison) -> None:
     if was and now:
         return
     standing: Standing = "same" if was == now else "better" if now else "worse"
-    result.rows.append(_row(words("The server starts"), was, now, standing))
+    result.row(words("The server starts"), was, now, standing)
     if standing == "better":
         result.gains.append(words("The server starts now."))
     elif standing == "worse":
@@ -317,7 +319,7 @@ def _windows(case: Case, before: int, after: int, result: Comparison) -> None:
         if (was is None or now is None) and not measured_both:
             # no length was measured in one of them: there is nothing to hold the other against
             standing = "unknown"
-        result.rows.append(_row(name, was, now, standing, unit="tokens", noise=noise))
+        result.row(name, was, now, standing, unit="tokens", noise=noise)
         if counts and standing in {"better", "worse"}:
             said = words(
                 "{what}: {before} tokens before, {after} after.", what=name.english, before=_told(was), after=_told(now)
@@ -357,9 +359,7 @@ def _speeds(
                 standing, note = "unknown", words("The machine was busy with something else.").english
             elif min(now) > max(was) or max(now) < min(was):
                 standing = "better" if new > old else "worse"
-        result.rows.append(
-            _row(name, round(old, 1), round(new, 1), standing, unit="tokens/s", noise=round(noise, 1), note=note)
-        )
+        result.row(name, round(old, 1), round(new, 1), standing, unit="tokens/s", noise=round(noise, 1), note=note)
         if standing in {"better", "worse"}:
             said = words(
                 "{what}: {before} tokens per second before, {after} after.",
@@ -383,7 +383,7 @@ def _recall(length: int, before: Sequence[RungResult], after: Sequence[RungResul
     standing: Standing = "same" if chance > SURELY_DIFFERENT else "better" if now > was else "worse"
     name = words("Recall at {length} tokens", length=f"{length:,}")
     noise = 1.96 * (0.25 / min(one.asked for one in scores)) ** 0.5
-    result.rows.append(_row(name, round(was, 3), round(now, 3), standing, unit="share", noise=round(noise, 3)))
+    result.row(name, round(was, 3), round(now, 3), standing, unit="share", noise=round(noise, 3))
     if standing in {"better", "worse"}:
         said = words(
             "{what}: {before} before, {after} after.", what=name.english, before=f"{was:.0%}", after=f"{now:.0%}"
@@ -411,7 +411,7 @@ def _memory(length: int, before: Sequence[RungResult], after: Sequence[RungResul
             if where == "host"
             else words("Peak memory of {device} at {length} tokens", device=where, length=f"{length:,}")
         )
-        result.rows.append(_row(name, old, new, standing, unit="bytes", noise=noise))
+        result.row(name, old, new, standing, unit="bytes", noise=noise)
 
 
 # -- settling -------------------------------------------------------------------------------------------------------------------------------
@@ -512,7 +512,7 @@ class _Entry:
             comparison=tuple(self.compared.rows),
             conclusion=self.conclusion.english if self.conclusion is not None else None,
             notes=tuple(one.english for one in self.notes),
-            said=tuple(_unique([message(one) for one in said])),
+            said=tuple(_unique([message(one) for one in (*said, *self.compared.names)])),
             **self.values,
         )
 

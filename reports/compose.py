@@ -22,14 +22,17 @@ from .figures import (
     PREDICTIONS,
     QUALITIES,
     SOURCES,
+    STANDINGS,
     SYMPTOMS,
     TIMES,
     WHY_UNKNOWN,
     YES,
     count,
     moment,
+    number,
     percent,
     plain,
+    size,
 )
 from .view import (
     STEPS,
@@ -37,6 +40,7 @@ from .view import (
     Change,
     Chart,
     ClueRow,
+    ComparedRow,
     FactRow,
     HeatMap,
     Item,
@@ -45,6 +49,7 @@ from .view import (
     Question,
     Quote,
     RungRow,
+    RunsCompared,
     Series,
     Stack,
     Test,
@@ -180,6 +185,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         errors=errors,
         quotes=_quotes(make),
         changes=_changes(make),
+        compared=_compared(make),
         conflicts=tuple(
             (
                 make.tell(c.words) if c.words else c.fact,
@@ -229,11 +235,13 @@ def verdict_words(document: CaseDocument, make: _Builder | None = None) -> tuple
         return tuple(words("Named cause: {cause}", cause=named(c)) for c in verdict.named), False
     leaders = [c for c in verdict.causes if c.band in {"likely", "disputed", "possible"}][:3]
     said: list[Words] = []
+    well = tokens is not None and all(part.ok is not False for part in _three(document))
+    if well and all(c.band == "possible" for c in leaders):
+        # what is merely possible is no finding where everything that was asked for was seen to work
+        return (words("Nothing wrong was found: {tokens} input tokens are verified", tokens=count(tokens or 0)),), True
     if leaders:
         said.append(words("No single cause is named. Leading: {cause}", cause=named(leaders[0].id)))
         said += [words("Also in play: {cause}", cause=named(c.id)) for c in leaders[1:]]
-    elif tokens is not None and all(part.ok is not False for part in _three(document)):
-        return (words("Nothing wrong was found: {tokens} input tokens are verified", tokens=count(tokens)),), True
     elif document.rungs and tokens is not None:
         said.append(words("No cause is named; {tokens} input tokens are verified", tokens=count(tokens)))
     else:
@@ -715,3 +723,40 @@ def _changes(make: _Builder) -> tuple[Change, ...]:
                 )
             )
     return tuple(rows[-make.some(rows, make.limits.changes, words("Changes")) :])
+
+
+def _compared(make: _Builder) -> tuple[RunsCompared, ...]:
+    """Give each run beside the one that it is compared with, the newest first where not all can be shown."""
+    found = []
+    for change in make.document.changes:
+        if change.against is None or not (change.comparison or change.notes):
+            continue
+        rows = tuple(
+            ComparedRow(
+                name=make.tell(row.name),
+                before=_measure(row.before, row.unit),
+                after=_measure(row.after, row.unit),
+                noise=_measure(row.noise, row.unit) if row.noise is not None else "",
+                standing=STANDINGS[row.standing],
+                note=make.tell(row.note or ""),
+            )
+            for row in change.comparison
+        )
+        found.append(RunsCompared(change.run, change.against, rows, tuple(make.tell(note) for note in change.notes)))
+    return tuple(found[-make.some(found, max(1, make.limits.changes // 6), words("Comparisons of runs")) :])
+
+
+def _measure(value: object, unit: str | None) -> Text:
+    if value is None:
+        return words("unknown")
+    if isinstance(value, bool):
+        return YES if value else NO
+    if not isinstance(value, int | float):
+        return plain(value)
+    if unit == "bytes":
+        return size(value)
+    if unit == "share":
+        return percent(value)
+    if unit == "tokens":
+        return count(value)
+    return number(value)

@@ -55,6 +55,12 @@ PREDICTIONS: Final[dict[str, Words]] = {
     "cannot-tell": words("cannot tell"),
     "none": words("no prediction"),
 }
+STANDINGS: Final[dict[str, Words]] = {
+    "better": words("better"),
+    "worse": words("worse"),
+    "same": words("the same, within the noise"),
+    "unknown": words("cannot tell"),
+}
 QUALITIES: Final[dict[str, Words]] = {
     "none": words("costs no quality"),
     "some": words("costs some quality"),

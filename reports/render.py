@@ -266,6 +266,16 @@ def tables(view: View) -> dict[str, Any]:
             ]
             for c in view.changes
         ],
+        "compared": [
+            (
+                pair,
+                [
+                    [prose(row.name), row.before, row.after, row.noise, row.standing, prose(row.note)]
+                    for row in pair.rows
+                ],
+            )
+            for pair in view.compared
+        ],
         "conflicts": [
             [
                 prose(fact),

@@ -205,6 +205,28 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One thing that was measured in two runs: before, after, the noise, and which is better."""
+
+    name: str
+    before: Text
+    after: Text
+    noise: Text
+    standing: Words
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunsCompared:
+    """Two runs side by side, and what else is to be said of the change between them."""
+
+    run: int
+    against: int
+    rows: tuple[ComparedRow, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Quote:
     """Lines of one log, exactly as printed."""
 
@@ -321,6 +343,7 @@ class View:
     errors: tuple[str, ...]
     quotes: tuple[Quote, ...]
     changes: tuple[Change, ...]
+    compared: tuple[RunsCompared, ...]
     conflicts: tuple[tuple[str, str, Text, str, Text], ...]
     unknown: tuple[tuple[str, Words, str], ...]
     notes: tuple[str, ...]
