@@ -24,7 +24,10 @@ def cached(completion: Completion) -> int | None:
 
 
 class CacheReuseProbe(Probe):
-    """Sends a text, the same again with another ending, a longer one that begins with it, and the first with the cache off."""
+    """Sends a text, the same again with another ending, a longer one that begins with it, the first again, and once more with the cache off.
+
+    The first four leave it to the server whether its cache is used: that is what an ordinary client finds.
+    """
 
     id: ClassVar[str] = "cache-reuse"
     gives: ClassVar[tuple[str, ...]] = (CacheReuse.kind,)
@@ -34,9 +37,9 @@ class CacheReuseProbe(Probe):
         self.reading: CacheReuse | None = None
 
     def cost(self, context: ProbeContext) -> Cost:
-        """Four requests; the first and the last are processed whole."""
+        """Five requests; the first and the last are processed whole."""
         del context
-        return Cost(requests=4, prompt_tokens=int(self.tokens * 2.6), generated_tokens=4)
+        return Cost(requests=5, prompt_tokens=int(self.tokens * 2.7), generated_tokens=5)
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield one reading."""
@@ -49,11 +52,18 @@ class CacheReuseProbe(Probe):
                 (texts[0] + "\n\nThe first thing that comes to mind is", True),
                 (texts[0] + "\n\nNobody could have known that", True),
                 (texts[1] + "\n\nThe last thing to say is", True),
+                (texts[0] + "\n\nIt was a long way back, and", True),
                 (texts[0] + "\n\nThe first thing that comes to mind is", False),
             )
             for number, (wording, use_cache) in enumerate(plan):
                 context.progress.report("prompt cache", number / len(plan), f"request {number + 1} of {len(plan)}")
-                ask = Ask(prompt=wording, max_tokens=1, use_cache=use_cache, deadline_s=context.deadline_for(long))
+                ask = Ask(
+                    prompt=wording,
+                    max_tokens=1,
+                    use_cache=use_cache,
+                    cache_as_served=use_cache,
+                    deadline_s=context.deadline_for(long),
+                )
                 answer = context.complete(ask, sent_tokens=self.tokens, purpose="cache-reuse")
                 if answer.error is not None:
                     yield found(answer.error, source="measured", run=context.run, origin="cache-reuse")
@@ -76,11 +86,12 @@ class CacheReuseProbe(Probe):
             )
             return
         prompt = answers[0].prompt_tokens or self.tokens
-        off = counts[3]
+        off = counts[4]
         self.reading = CacheReuse(
             prefix_tokens=prompt,
             cached_on_repeat=counts[1],
             cached_on_extension=counts[2],
+            cached_on_return=counts[3],
             switched_off_works=None if off is None else off <= 16,
             how="cached tokens as the server counts them",
         )

@@ -339,6 +339,9 @@ CACHED_ON_REPEAT = _share("cache.repeat_share", words("Share of a repeated promp
 CACHED_ON_EXTENSION = _share(
     "cache.extension_share", words("Share of a prompt's beginning that came from the cache when text was added")
 )
+CACHED_ON_RETURN = _share(
+    "cache.return_share", words("Share of a prompt that came from the cache when it was sent again after a longer one")
+)
 CACHE_OFF_WORKS = _yes("cache.off_works", words("A request can be sent that uses no cache"))
 FULL_REPROCESS_SEEN = _yes(
     "cache.full_reprocess_seen", words("The log says that the whole prompt had to be processed again")

@@ -42,6 +42,8 @@ class Ask:
     messages: tuple[dict[str, str], ...] | None = None
     max_tokens: int = 1
     use_cache: bool = True
+    cache_as_served: bool = False
+    """Say nothing about the prompt cache: what the server does by itself, as an ordinary client finds it. Only with ``use_cache``."""
     salt: str = ""
     """Put at the very front where the server cannot switch its cache off for one request."""
     seed: int = 0

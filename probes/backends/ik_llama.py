@@ -130,7 +130,8 @@ class IkLlamaCpp(OpenAiCompatible):
     def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
         """Switch the cache off where asked; pin a slot where asked."""
         path, body = super().request(ask)
-        body["cache_prompt"] = ask.use_cache
+        if not (ask.use_cache and ask.cache_as_served):
+            body["cache_prompt"] = ask.use_cache
         if ask.slot is not None:
             body["id_slot"] = ask.slot
         if path == self.completion_path:

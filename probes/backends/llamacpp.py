@@ -295,12 +295,13 @@ class LlamaCpp(Backend):
         """Send one completion, streamed, so that the first token and the prefill's progress are seen."""
         body: dict[str, Any] = {
             "stream": True,
-            "cache_prompt": ask.use_cache,
             "temperature": 0,
             "seed": ask.seed,
             "return_progress": True,
             "timings_per_token": False,
         }
+        if not (ask.use_cache and ask.cache_as_served):
+            body["cache_prompt"] = ask.use_cache
         if ask.stop:
             body["stop"] = list(ask.stop)
         if ask.slot is not None:

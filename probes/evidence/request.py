@@ -123,6 +123,9 @@ class CacheReuse(Payload):
     prefix_tokens: int = Field(ge=0)
     cached_on_repeat: int | None = Field(default=None, ge=0)
     cached_on_extension: int | None = Field(default=None, ge=0, description="second prompt = first + more text")
+    cached_on_return: int | None = Field(
+        default=None, ge=0, description="the first prompt again after the longer one, with another ending: going back in a chat"
+    )
     switched_off_works: bool | None = Field(
         default=None, description="whether a request can be sent that uses no cache"
     )

@@ -12,6 +12,7 @@ from rules.facts import (
     CACHE_OFF_WORKS,
     CACHED_ON_EXTENSION,
     CACHED_ON_REPEAT,
+    CACHED_ON_RETURN,
     CORRUPT_SEEN,
     FULL_REPROCESS_REASON,
     FULL_REPROCESS_SEEN,
@@ -25,7 +26,7 @@ from rules.facts import (
 @derivation(
     reads=(CacheReuse, LogEvent),
     gives=(
-        CACHED_ON_REPEAT, CACHED_ON_EXTENSION, CACHE_OFF_WORKS, FULL_REPROCESS_SEEN, FULL_REPROCESS_REASON, CACHE_EVICTED_SEEN, CORRUPT_SEEN,
+        CACHED_ON_REPEAT, CACHED_ON_EXTENSION, CACHED_ON_RETURN, CACHE_OFF_WORKS, FULL_REPROCESS_SEEN, FULL_REPROCESS_REASON, CACHE_EVICTED_SEEN, CORRUPT_SEEN,
     ),
 )  # fmt: skip
 def reuse(sight: Sight) -> Iterator[Reading]:
@@ -46,6 +47,7 @@ def reuse(sight: Sight) -> Iterator[Reading]:
             for tokens, fact in (
                 (cached.cached_on_repeat, CACHED_ON_REPEAT),
                 (cached.cached_on_extension, CACHED_ON_EXTENSION),
+                (cached.cached_on_return, CACHED_ON_RETURN),
             ):
                 if tokens is not None:
                     yield reading(fact, min(1.0, tokens / cached.prefix_tokens), evidence)

@@ -23,6 +23,7 @@ from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Tes
 from rules.facts import (
     CACHED_ON_EXTENSION,
     CACHED_ON_REPEAT,
+    CACHED_ON_RETURN,
     FULL_REPROCESS_REASON,
     RECURRENT,
     SLIDING_WINDOW,
@@ -80,8 +81,8 @@ RULE = Rule(
             if_false=-SLIGHT,
         ),
         Clue(
-            words("A repeated prompt comes from the cache, an extended one does not."),
-            all_of(CACHED_ON_REPEAT > 0.8, CACHED_ON_EXTENSION < 0.5),
+            words("A repeated prompt comes from the cache; an extended one, or one that goes back in the chat, does not."),
+            all_of(CACHED_ON_REPEAT > 0.8, any_of(CACHED_ON_EXTENSION < 0.5, CACHED_ON_RETURN < 0.5)),
             if_true=STRONG,
         ),
         Clue(
