@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from diagnose import look
+from diagnose import look, memory
 from diagnose.case import Case
 from diagnose.history import confirmed, lengths_before, settle, snapshot_of, tried
 from diagnose.leftovers import noted
@@ -42,6 +42,7 @@ from probes.evidence.errors import (
     LaunchFailedError,
 )
 from probes.evidence.events import LogEvent, LogSummary
+from probes.evidence.machine import MemoryBudget
 from probes.evidence.records import Evidence, EvidenceSet, found, not_found
 from probes.evidence.request import Launch, ProcessEnded, TruncationReading
 from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
@@ -148,6 +149,7 @@ def walk(one: Walk) -> None:
     finally:
         one.ui.finish_progress()
     _read_logs(one)
+    _explain_memory(one)
     _keep_configuration(one, "before")
     settle(one.case, one.run)
     judge_run(one)
@@ -293,12 +295,36 @@ def _look(one: Walk) -> None:
             path = settings[-1].value
         for evidence in look.at_model_file(path, one.run, local=process is not None):
             one.add(evidence)
+        if process is not None:
+            _predict_memory(one, process.pid)
         one.case.append("probe-done", {"probe": "look"})
     if process is not None and one.server is None:
         log_file = parse_command(process.argv, process.environment, backend.name).settings.get("log_file")
         if log_file is not None and isinstance(log_file.value, str):
             one.log_paths.append(Path(process.cwd or ".") / log_file.value)
     one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent)
+
+
+def _predict_memory(one: Walk, pid: int | None) -> None:
+    """Predict where the memory goes, and the longest window that fits, from the model file."""
+    for evidence in memory.predict(one.case.evidence(one.run), one.run, pid=pid, margin_bytes=one.criteria.margin_bytes):
+        one.add(evidence)
+
+
+def _explain_memory(one: Walk) -> None:
+    """Hold the prediction against the log, and say what overflowed; once a run. A server that did not start is predicted from its command."""
+    if "memory" in one.case.done_probes(one.run):
+        return
+    launches = one.mine(Launch)
+    if launches and not launches[-1].healthy and not one.mine(ModelFile):
+        settings = memory.configuration_of(one.case.evidence(one.run)).settings
+        path = settings["model_path"].value if "model_path" in settings else None
+        for evidence in look.at_model_file(path if isinstance(path, str) else None, one.run, local=True):
+            one.add(evidence)
+        _predict_memory(one, None)
+    for evidence in memory.explain(one.case.evidence(one.run), one.run):
+        one.add(evidence)
+    one.case.append("probe-done", {"probe": "memory"})
 
 
 def _keep_configuration(one: Walk, when: Literal["before", "after"]) -> None:
@@ -459,8 +485,10 @@ def _shape(one: Walk, window: int) -> Shape:
         again = [length for length in lengths_before(one.case, one.run) if length + output <= min(window, target or window)]
         rungs = tuple(usable) or tuple(sorted({*ladder_rungs(window, output, target), *again}))
         why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
+        fits = memory.below_window(one.mine(MemoryBudget), window)
         plan = LadderPlan(
             rungs=rungs,
+            predicted=None if usable or fits is None else max(0, fits - output),
             target=target,
             output_tokens=output,
             seed=one.options.seed,
@@ -561,8 +589,10 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
         )
     if name == "repeat":
         slots = max((reading.slots or 1 for reading in one.mine(WindowReading)), default=1)
-        length = max(256, int(shape.window * 0.6)) if slots > 1 else max(256, min(max(passed, default=2048), 4096))
-        return RepeatProbe(length, concurrency=min(max(2, slots), 4))
+        concurrency = min(max(2, slots), 4)
+        # long enough that all together need more than one window: slots that share a pool then run out of it
+        least = int(shape.window * 1.1 / concurrency) if slots > 1 else 256
+        return RepeatProbe(max(256, int(shape.window * 0.6)), least=least, concurrency=concurrency)
     if name == "cache-reuse":
         return CacheReuseProbe(max(256, min(1536, shape.window // 4)))
     if name == "speed":

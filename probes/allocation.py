@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from probes.base import Cost, Probe, ProbeContext
@@ -13,6 +13,23 @@ from probes.evidence.records import Evidence, found, not_found
 NOT_ALLOCATED = frozenset({"breakdown", "planner"})
 """Sums and plans that a log prints beside the buffers themselves."""
 _COMPONENTS = {"weights", "kv", "state", "compute", "output", "draft", "projector"}
+
+
+def logged_buffers(events: Iterable[LogEvent]) -> tuple[BufferTruth, ...]:
+    """Give the buffers that a log names as allocated; its sums and plans are left out."""
+    return tuple(
+        BufferTruth(
+            device=event.device or "unknown",
+            component=event.component if event.component in _COMPONENTS else "other",
+            size_bytes=event.size_bytes,
+            line=event.line or None,
+        )
+        for event in events
+        if event.event == "buffer"
+        and event.key not in NOT_ALLOCATED
+        and event.size_bytes is not None
+        and event.size_bytes >= 0
+    )
 
 
 class AllocationProbe(Probe):
@@ -34,19 +51,7 @@ class AllocationProbe(Probe):
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield the budget that the log tells."""
-        buffers = [
-            BufferTruth(
-                device=event.device or "unknown",
-                component=event.component if event.component in _COMPONENTS else "other",
-                size_bytes=event.size_bytes,
-                line=event.line or None,
-            )
-            for event in self.events
-            if event.event == "buffer"
-            and event.key not in NOT_ALLOCATED
-            and event.size_bytes is not None
-            and event.size_bytes >= 0
-        ]
+        buffers = logged_buffers(self.events)
         if not buffers:
             why = (
                 "the log names no buffers; llama-server prints them with -lv 4"
@@ -55,5 +60,5 @@ class AllocationProbe(Probe):
             )
             yield not_found(MemoryBudget, "not-run", why, source="log", run=context.run, origin="allocation")
             return
-        self.budget = MemoryBudget(basis="log", ctx=self.ctx, buffers=tuple(buffers))
+        self.budget = MemoryBudget(basis="log", ctx=self.ctx, buffers=buffers)
         yield found(self.budget, source="log", run=context.run, origin="allocation")

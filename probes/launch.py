@@ -231,10 +231,10 @@ class Server:
         assert process is not None
         while process.returncode is None:
             try:
-                with open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as file:
-                    peak = re.search(r"^VmPeak:\s+(\d+) kB", file.read(), re.MULTILINE)
+                status = Path(f"/proc/{process.pid}/status").read_text("ascii", "replace")
             except OSError:
                 return
+            peak = re.search(r"^VmPeak:\s+(\d+) kB", status, re.MULTILINE)
             if peak is None:  # it has ended and waits to be collected
                 return
             self._mapped = int(peak[1]) * 1024

@@ -6,19 +6,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from probes.evidence.errors import InputError, RefusedSettingError
-from probes.evidence.machine import BufferTruth, MemoryBudget
+from probes.evidence.machine import (
+    BudgetCacheType,
+    BudgetDevice,
+    BudgetLever,
+    BudgetSteps,
+    BufferTruth,
+    MemoryBudget,
+)
 from probes.evidence.sizes import parse_length
 
-from .context import DEFAULT_PARALLEL, ContextSettings, Memory, Refused, memory_of
-from .planner import DEFAULT_MARGIN, GivenDevice, Model, Options, Planner
+from .context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Memory, Refused, memory_of
+from .planner import DEFAULT_MARGIN, Budget, GivenDevice, Model, Options, Planner
 from .shape import UnknownShapeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from probes.evidence.machine import Device
     from probes.evidence.subject import Configuration
+
+
+_LEAST_UBATCH = 32
 
 
 def _read(model: str | os.PathLike[str] | Model) -> Model:
@@ -131,10 +141,65 @@ def budget_for(
     host = GivenDevice(
         "host", "host memory", ram_available_bytes, DEFAULT_MARGIN if margin_bytes is None else margin_bytes
     )
-    planner = Planner(found, settings, given, host, options)
+    return budget_of(found, settings, given, host, options)
+
+
+def budget_of(
+    model: Model,
+    settings: ContextSettings,
+    devices: tuple[GivenDevice, ...],
+    host: GivenDevice,
+    options: Options,
+    draft: Model | None = None,
+) -> MemoryBudget:
+    """Make the budget: buffers at the window asked, the longest that fits, the levers, and what one change alone would do.
+
+    The model's dimensions must be known. RefusedSettingError where llama.cpp would not start.
+    """
+    planner = Planner(model, settings, devices, host, options, draft)
     if planner.refused is not None:
         raise RefusedSettingError(str(planner.refused))
     at = planner.at(settings.ctx)
+    longest = planner.longest()
+    error = planner.error_bytes(at.compute_bytes)
+    return MemoryBudget(
+        basis="model",
+        ctx=at.memory.ctx,
+        buffers=tuple(_buffers(at)),
+        longest_window=None if longest is None else longest.tokens,
+        limited_by=None if longest is None else longest.limited_by,
+        error_bytes=error,
+        devices=tuple(
+            BudgetDevice(
+                id=need.device.id,
+                need_bytes=need.need,
+                free_bytes=None if need.device.free_bytes is None else max(0, need.device.free_bytes),
+                margin_bytes=need.device.margin_bytes,
+                fits=need.fits,
+            )
+            for need in at.all()
+        ),
+        levers=()
+        if longest is None
+        else tuple(
+            BudgetLever(
+                lever=lever.lever,
+                tokens=lever.tokens,
+                gain=lever.gain,
+                weights_bytes=lever.weights_bytes,
+                context_bytes=lever.context_bytes,
+                costs_quality=lever.costs_quality,
+                tensor_split=lever.tensor_split,
+            )
+            for lever in planner.levers()
+        ),
+        by_cache_type=() if longest is None else tuple(_cache_types(planner)),
+        steps=None if longest is None else _steps(planner, settings.ctx, error),
+        kv_least_bytes=_kv_least(planner, settings),
+    )
+
+
+def _buffers(at: Budget) -> list[BufferTruth]:
     buffers = []
     for need in at.all():
         for component, size in (
@@ -153,12 +218,78 @@ def budget_for(
                 device=at.devices[-1].device.id if at.devices else "host", component="draft", size_bytes=at.draft_bytes
             )
         )
-    longest = planner.longest()
-    return MemoryBudget(
-        basis="model",
-        ctx=at.memory.ctx,
-        buffers=tuple(buffers),
-        longest_window=None if longest is None else longest.tokens,
-        limited_by=None if longest is None else longest.limited_by,
-        error_bytes=planner.error_bytes(at.compute_bytes),
+    if at.projector_bytes:
+        needs = [need for need in at.all() if need.other >= at.projector_bytes]
+        device = needs[0].device.id if needs else "host"
+        buffers.append(BufferTruth(device=device, component="projector", size_bytes=at.projector_bytes))
+    return buffers
+
+
+def _kv_least(planner: Planner, settings: ContextSettings) -> int | None:
+    planned = planner.model.plan(replace(planner.settings, swa_full=False))
+    if isinstance(planned, Refused):
+        return None
+    memory = memory_of(planned, replace(planner.settings, ctx=settings.ctx, swa_full=False))
+    return memory.kv_bytes + memory.state_bytes
+
+
+def _cache_types(planner: Planner) -> Iterator[BudgetCacheType]:
+    for kind in CACHE_TYPES.values():
+        if kind.fork:
+            continue
+        other = _with(planner, replace(planner.settings, kv_k=kind.name, kv_v=kind.name))
+        if other.refused is not None:
+            yield BudgetCacheType(kv=kind.name, refused_because=str(other.refused))
+        else:
+            longest = other.longest()
+            yield BudgetCacheType(kv=kind.name, tokens=None if longest is None else longest.tokens)
+
+
+def _with(planner: Planner, settings: ContextSettings, options: Options | None = None, more_margin: int = 0) -> Planner:
+    """Give the planner with other settings or options, and with so much more kept free on each device."""
+    devices = tuple(replace(one, margin_bytes=one.margin_bytes + more_margin) for one in planner.devices)
+    host = replace(planner.host, margin_bytes=planner.host.margin_bytes + more_margin)
+    return Planner(planner.model, settings, devices, host, options or planner.options, planner.draft)
+
+
+def _whole_ctx(planner: Planner) -> int | None:
+    """Give the longest ``--ctx-size`` that fits, for all slots together."""
+    longest = planner.longest() if planner.refused is None else None
+    slots = 1 if planner.settings.kv_unified else max(1, planner.settings.parallel)
+    return None if longest is None else longest.tokens * slots
+
+
+def _steps(planner: Planner, ctx: int, error: int) -> BudgetSteps:
+    """Say what one change alone would do, with room for the prediction's error."""
+    settings = planner.settings
+    safe = _with(planner, settings, more_margin=error)
+    keys = None
+    if CACHE_TYPES[settings.kv_k].size * 32 > 34 * CACHE_TYPES[settings.kv_k].block:
+        keys = _whole_ctx(_with(planner, replace(settings, kv_k="q8_0"), more_margin=error))
+    ubatch = None
+    size = 1 << max(0, (settings.ubatch - 1).bit_length() - 1)
+    while ubatch is None and size >= _LEAST_UBATCH:
+        if _with(planner, replace(settings, ubatch=size), more_margin=error).fits(ctx):
+            ubatch = size
+        size //= 2
+    return BudgetSteps(
+        ctx=_whole_ctx(safe),
+        ctx_with_keys_8bit=keys,
+        ubatch=ubatch,
+        gpu_layers=_gpu_layers(safe, ctx),
+        tensor_split=() if safe.fits(ctx) else safe.best_split(ctx or planner.shape.trained_window or None) or (),
     )
+
+
+def _gpu_layers(safe: Planner, ctx: int) -> int | None:
+    """Find the most layers on devices with which this window fits; None without devices, where all fit, or where none do."""
+    if not safe.devices or safe.fits(ctx) is not False:
+        return None
+    low, high = -1, safe.shape.layers_all + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _with(safe, safe.settings, replace(safe.options, gpu_layers=middle)).fits(ctx) is not False:
+            low = middle
+        else:
+            high = middle
+    return low if low >= 0 else None
