@@ -17,9 +17,10 @@ from diagnose.console import Terminal
 from diagnose.detect import Seen, find_servers, look_at
 from diagnose.finish import tell
 from diagnose.forecast import GUESSED_TPS, Forecast, forecast
+from diagnose.language import spoken
 from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
-from diagnose.plan import QUESTION_MINUTES
+from diagnose.plan import QUESTION_MINUTES, settled
 from diagnose.prompter import Given, Prompter, Screen, Way, prompter
 from diagnose.questions import (
     Question,
@@ -127,13 +128,24 @@ def _shown(value: Value) -> tuple[str, ...]:
 
 
 def _format(asked: Question) -> Words | None:
+    example = asked.example.replace(" or ", ", ")
     if asked.type == "tokens":
-        return words("A number of tokens, for example {example}", example=asked.example)
+        return words("A number of tokens, for example {example}", example=example)
     if asked.type == "number":
-        return words("A number ({unit}), for example {example}", unit=asked.unit or "", example=asked.example)
+        unit = UNITS.get(asked.unit or "", asked.unit or "")
+        return words("A number ({unit}), for example {example}", unit=unit, example=example)
     if asked.type == "text" and asked.example:
         return words("For example: {example}", example=asked.example)
     return None
+
+
+UNITS = {
+    "tokens": words("tokens"),
+    "tokens/s": words("tokens per second"),
+    "requests": words("requests"),
+    "slots": words("slots"),
+    "s": words("seconds"),
+}
 
 
 def help_of(asked: Question) -> list[Words]:
@@ -173,7 +185,7 @@ def put(talk: Talk, asked: Question, screen: Screen) -> Value | Way:
         try:
             return check_value(asked, given)
         except ValueError as wrong:
-            talk.prompt.tell(str(words("That cannot be used: {why}", why=str(wrong))))
+            talk.prompt.tell(str(words("That cannot be used: {why}", why=spoken(str(wrong)))))
 
 
 def ask_in_order(
@@ -299,7 +311,7 @@ def _typed_address(talk: Talk, api_key: str | None, look: Callable[[str, str | N
     try:
         url = normalise_url(given)
     except InputError as error:
-        talk.prompt.tell(str(error))
+        talk.prompt.tell(spoken(str(error)))
         return None
     seen = look(url, api_key)
     if seen is None:
@@ -326,7 +338,7 @@ def _typed_command(talk: Talk) -> Aim | None:
     try:
         return Aim(launch=tuple(split_command(given)))
     except InputError as error:
-        talk.prompt.tell(str(error))
+        talk.prompt.tell(spoken(str(error)))
         return None
 
 
@@ -404,8 +416,8 @@ def consents(talk: Talk) -> Given:
 
 def worth_asking(one: Walk, answers: dict[str, Value]) -> list[Question]:
     """Give the questions that can still change the verdict, the most weight per minute first."""
-    judgement, _facts = judged(one.case, one.run, one.mode)
-    candidates = {q.id: q for q in follow_ups(ALL_FACTS, answers)}
+    judgement, facts = judged(one.case, one.run, one.mode)
+    candidates = {q.id: q for q in follow_ups(ALL_FACTS, answers) if not settled(q.fact, facts)}
     ahead = openings(
         judgement,
         [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from diagnose.questions import QUESTIONS, closes
+from diagnose.questions import QUESTIONS, Value, closes
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading
 from probes.evidence.records import Payload
@@ -87,7 +87,7 @@ def settled(question_fact: str, facts: Facts) -> bool:
 
 
 def closers(
-    answered: Collection[str],
+    answered: Collection[str] | Mapping[str, Value],
     done: Collection[str],
     *,
     server: bool,
@@ -97,7 +97,8 @@ def closers(
 ) -> list[Closer]:
     """Give what could still close unknowns: probes not run (with a server), questions not answered (with a person), a log not given.
 
-    With ``facts``, a question whose answer is known from elsewhere already is left out.
+    With ``facts``, a question whose answer is known from elsewhere already is left out; with ``answered`` as question → value, one that makes no
+    sense after those answers.
     """
     found: list[Closer] = []
     if server:
@@ -115,7 +116,9 @@ def closers(
                 QUESTION_MINUTES,
             )
             for one in QUESTIONS
-            if one.id not in answered and (facts is None or not settled(one.fact, facts))
+            if one.id not in answered
+            and (facts is None or not settled(one.fact, facts))
+            and not (isinstance(answered, Mapping) and one.applies(answered) is False)
         ]
     if not logs:
         found.append(Closer("log", "give", _facts_read_from(LogEvent), 1.0))

@@ -664,7 +664,7 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
     """Judge, and write the verdict and the next test into the journal."""
     judgement, facts = judged(one.case, one.run, one.mode)
     verdict = verdict_of(judgement, facts, run=one.run, confirmed=confirmed(one.case, one.run))
-    answered = {answer.question for answer in one.case.payloads(Answer)}
+    answered = {answer.question: answer.value for answer in one.case.payloads(Answer)}
     ahead = closers(
         answered,
         one.case.done_probes(one.run),

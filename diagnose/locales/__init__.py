@@ -1,1 +1,1 @@
-"""Message catalogues: ``<language>/LC_MESSAGES/ctxdoctor.po``, read as they are or compiled. ``python -m diagnose.locales.build`` renews them."""
+"""Message catalogues: ``<language>/LC_MESSAGES/ctxdoctor.po``, read as they are or compiled. ``python -m tests.tools.catalogues`` renews them."""

@@ -26,7 +26,7 @@ def _pattern(form: str) -> re.Pattern[str]:
     for place in _PLACE.finditer(form):
         pieces.append(re.escape(form[at : place.start()].replace("{{", "{").replace("}}", "}")))
         name = f"p{place[1]}"
-        pieces.append(f"(?P={name})" if name in seen else f"(?P<{name}>.+?)")
+        pieces.append(f"(?P={name})" if name in seen else f"(?P<{name}>.*?)")
         seen.add(name)
         at = place.end()
     pieces.append(re.escape(form[at:].replace("{{", "{").replace("}}", "}")))

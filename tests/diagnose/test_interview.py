@@ -26,6 +26,7 @@ from diagnose.session import Walk
 from probes.evidence.answers import Answer
 from probes.evidence.rungs import Criteria
 from tests.backends.loopback import Loopback
+from tests.diagnose.llama_like import LlamaLike
 
 SYMPTOMS = ("immediate-oom", "fixed-length-error", "slow-long-context", "forgetting", "flaky")
 SERVER = Seen("http://127.0.0.1:8080", "llama.cpp", "some-model", 32768, 131072, 32768, 4)
@@ -242,6 +243,17 @@ def test_a_question_that_makes_no_sense_after_an_answer_is_not_asked():
     assert not any("slow" in screen.title for screen in person.screens if screen.stop)
 
 
+@pytest.mark.parametrize("symptom", SYMPTOMS)
+def test_the_next_test_of_a_report_is_never_a_question_that_makes_no_sense(symptom: str):
+    person = Scripted({"What goes wrong": symptom, "Which one is it about": "nothing"})
+    walked(person)
+    with Case.open("one", read_only=True) as case:
+        answers = {answer.question: answer.value for answer in case.payloads(Answer)}
+        for step in case.of("next-test"):
+            if step.data.get("kind") == "answer" and step.data["variable"] in {q.id for q in QUESTIONS}:
+                assert question(step.data["variable"]).applies(answers) is not False
+
+
 def test_answers_from_a_file_are_not_asked_again(monkeypatch: pytest.MonkeyPatch):
     performed(monkeypatch)
     monkeypatch.setattr(interview, "ask_further", lambda _talk, _one: None)
@@ -354,6 +366,29 @@ def test_looking_around_ends_in_time_when_something_never_answers():
         began = time.monotonic()
         assert find_servers(ports=[int(silent.url.rsplit(":", 1)[1])], within_s=0.5) == []
         assert time.monotonic() - began < 2
+
+
+def test_the_whole_walk_against_a_server_sends_about_what_was_announced(monkeypatch: pytest.MonkeyPatch):
+    from diagnose import look as looking
+
+    monkeypatch.setattr(looking, "find_process", lambda _url: (None, "not looked for"))
+    with LlamaLike(window=2048) as server:
+        seen = look_at(server.url)
+        assert seen is not None
+        assert (seen.backend, seen.window) == ("llama.cpp", 2048)
+        before = len(server.asked)
+        person = Scripted({"What goes wrong": "forgetting", "How long": "2048", "Start": "start"})
+        code = walked(person, [seen], budget_s=40.0)
+        announced = re.search(
+            r"At most (\d+) requests with (\d+) prompt tokens", next(t for t in person.told if "At most" in t)
+        )
+        sent = [asked for asked in server.asked[before:] if asked[1] in {"/completion", "/v1/chat/completions"}]
+    assert code in {0, 1, 3, 4}
+    assert 0 < len(sent) <= int(announced[1])
+    with Case.open("one", read_only=True) as case:
+        assert case.has_ended(1)
+        assert {"look", "recall"} <= case.done_probes(1)
+        assert (case.folder / "report.md").is_file()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from diagnose import language
 from diagnose.language import LANGUAGES, LOCALES, catalogue, choose, document_of, in_force, spoken
-from diagnose.locales import build
 from diagnose.locales.po import read_po
 from diagnose.locales.sentences import Sentences, place_names
 from diagnose.questions import QUESTIONS
 from probes.evidence.errors import InputError
 from probes.evidence.words import speaking, use_translation, words
 from rules.catalogue import HEADINGS, all_rules
+from tests.tools import catalogues as build
 
 ROOT = Path(language.__file__).parents[1]
 KO = LOCALES / "ko" / "LC_MESSAGES" / "ctxdoctor.po"
@@ -43,11 +43,11 @@ def state() -> dict[str, list[str]]:
 
 
 def test_no_message_is_missing(state: dict[str, list[str]]):
-    assert state["missing"] == [], "run `python -m diagnose.locales.build` and translate what it added"
+    assert state["missing"] == [], "run `python -m tests.tools.catalogues` and translate what it added"
 
 
 def test_no_message_is_stale(state: dict[str, list[str]]):
-    assert state["stale"] == [], "run `python -m diagnose.locales.build`"
+    assert state["stale"] == [], "run `python -m tests.tools.catalogues`"
 
 
 def test_the_places_of_every_translation_are_those_of_its_message(state: dict[str, list[str]]):

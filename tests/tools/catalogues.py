@@ -1,4 +1,4 @@
-"""Renews the catalogues from the sources: ``python -m diagnose.locales.build``. ``--check`` only says what is missing or stale, ``--compile`` makes .mo.
+"""Renews the catalogues from the sources: ``python -m tests.tools.catalogues``. ``--check`` only says what is missing or stale, ``--compile`` makes .mo.
 
 What is a message: the text of every ``words("…")`` call, in Python and in the reports' templates; help texts of commands and options; what a progress
 line says; and the sentences of errors, whose values become numbered places. Babel is needed here and nowhere else.
@@ -32,6 +32,7 @@ PLACE = re.compile(r"\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
 NOTES = (
     "rules/derive/",
     "rules/verdict.py",
+    "diagnose/answers_file.py",
     "diagnose/document.py",
     "diagnose/look.py",
     "diagnose/check.py",
@@ -94,7 +95,7 @@ def of_templates() -> Iterator[Found]:
 
 def of_help() -> Iterator[Found]:
     """Give the help texts of every command and its options, as they are shown."""
-    from diagnose.cli import COMMANDS, help_command  # noqa: PLC0415 - the whole command line is loaded here
+    from diagnose.cli import COMMANDS, help_command
 
     for command, (module, about) in COMMANDS.items():
         yield about, "diagnose/cli/__init__.py"
@@ -160,7 +161,9 @@ def of_notes() -> Iterator[Found]:
 
 def _is_note(text: str) -> bool:
     """Tell a sentence from a pattern or a name: four words at least, and no sign that only patterns have."""
-    return len(re.findall(r"\b[A-Za-z]{2,}\b", text)) >= 4 and not re.search(r"[\\|^$*]|\(\?", text)
+    return (
+        text.count(" ") >= 3 and len(re.findall(r"\b[A-Za-z]+\b", text)) >= 4 and not re.search(r"[\\|^$*]|\(\?", text)
+    )
 
 
 def sentence_of(node: ast.expr) -> str | None:
@@ -205,7 +208,7 @@ def renew(language: str) -> tuple[list[str], list[str]]:
     return [m for m in wanted if not old.get(m)], [m for m in old if m not in wanted]
 
 
-HEADER = "# Translations of ctxdoctor. Renewed by `python -m diagnose.locales.build`; edit the msgstr lines only."
+HEADER = "# Translations of ctxdoctor. Renewed by `python -m tests.tools.catalogues`; edit the msgstr lines only."
 
 
 def load(path: Path) -> dict[str, str]:
