@@ -99,7 +99,7 @@ def _costs(
         "truncation": TruncationProbe(window, afford=int(budget_s * 50)),
         "recall": RecallProbe(texts.rungs[0]),
         "ladder": LadderProbe(plan, texts, Asking(), criteria, lambda _results: None),
-        "repeat": RepeatProbe(int(window * 0.6) if slots > 1 else 4096, concurrency=min(max(2, slots), 4)),
+        "repeat": RepeatProbe(max(256, int(window * 0.6)), concurrency=min(max(2, slots), 4)),
         "cache-reuse": CacheReuseProbe(max(256, min(1536, window // 4))),
         "speed": SpeedProbe([texts.rungs[0], texts.rungs[-1]], first_attempt=10),
     }

@@ -1,110 +1,204 @@
-"""The same request again and again, alone and at the same time: what a flaky run depends on."""
+"""The same request again and again, alone and at the same time: what a flaky run depends on.
+
+Alone it is sent cold at least three times, and as often as the budget's share holds; then once with the cache left to the server; then several at
+once. Which condition the failures belong to is worked out in :mod:`probes.ladder.flaky`; the trial keeps the counts.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from probes.attempt import as_request_error
+from probes.attempt import as_request_error, outcome_of
 from probes.backends.base import Ask
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import Completion, ConcurrencyTrial, RequestError
-from probes.ladder.rungs import build_ladder
+from probes.ladder.flaky import FlakyReading, Try, read_tries
+from probes.ladder.rungs import RungText, build_ladder
+
+SHARE = 0.4
+"""Part of the time that is left which the trial may take."""
+LEAST_TOKENS = 256
 
 
 class RepeatProbe(Probe):
-    """``tries`` requests of ``tokens`` tokens one after the other, then ``concurrency`` at once."""
+    """At least ``tries`` requests one after the other, then ``concurrency`` at once.
+
+    ``tokens``: their length at the most; it is shortened to what the budget holds, but not below ``least``.
+    """
 
     id: ClassVar[str] = "repeat"
     gives: ClassVar[tuple[str, ...]] = (ConcurrencyTrial.kind, RequestError.kind)
 
-    def __init__(self, tokens: int, *, tries: int = 3, concurrency: int = 2, generate: int = 8) -> None:
+    def __init__(
+        self,
+        tokens: int,
+        *,
+        least: int = LEAST_TOKENS,
+        tries: int = 3,
+        most_tries: int = 20,
+        concurrency: int = 2,
+        generate: int = 8,
+    ) -> None:
         self.tokens = tokens
+        self.least = min(tokens, least)
         self.tries = tries
+        self.most_tries = max(tries, most_tries)
         self.concurrency = concurrency
         self.generate = generate
         self.reading: ConcurrencyTrial | None = None
+        self.taken: FlakyReading | None = None
+        self._tries: list[Try] = []
+
+    def _least(self) -> int:
+        return self.tries + (self.concurrency if self.concurrency > 1 else 0)
+
+    def affordable(self, context: ProbeContext) -> int:
+        """Give the length that the trial's share of the budget holds, by the slowest prefill seen so far; all of it where none was seen."""
+        if context.prefill_tps is None:
+            return self.tokens
+        held = SHARE * max(0.0, context.time_left()) * context.prefill_tps / self._least()
+        return max(self.least, min(self.tokens, int(held)))
 
     def cost(self, context: ProbeContext) -> Cost:
-        """Every request is cold."""
-        requests = self.tries + (self.concurrency if self.concurrency > 1 else 0)
+        """Every request but one is cold."""
+        requests, tokens = self._least() + 1, self.affordable(context)
         speed = context.prefill_tps or 500.0
-        return Cost(requests, requests * self.tokens, requests * self.generate, requests * self.tokens / speed)
+        return Cost(requests, requests * tokens, requests * self.generate, (requests - 1) * tokens / speed)
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield the errors that were seen and the trial as a whole."""
+        tokens = self.affordable(context)
         try:
-            count = max(self.concurrency, 2)
             texts = [
-                build_ladder(
-                    (self.tokens,), context.counter, seed=context.seed + 15_485_863 + number, reserve=16
-                ).rungs[0]
-                for number in range(count)
+                build_ladder((tokens,), context.counter, seed=context.seed + 15_485_863 + number, reserve=16).rungs[0]
+                for number in range(max(self.concurrency, 2))
             ]
         except CtxDoctorError as failure:
             yield not_found(ConcurrencyTrial, "failed", str(failure), run=context.run, origin="repeat")
             return
-        deadline = context.deadline_for(self.tokens * max(1, self.concurrency), self.generate)
-
-        def send(number: int) -> Completion:
-            text = texts[number % len(texts)]
-            ask = Ask(prompt=text.text, max_tokens=self.generate, use_cache=False, deadline_s=deadline)
-            try:
-                return context.complete(ask, sent_tokens=text.tokens, purpose="repeat")
-            except CtxDoctorError as failure:
-                return Completion(error=as_request_error(failure), sent_tokens=text.tokens)
-
-        alone: list[Completion] = []
-        for number in range(self.tries):
-            context.progress.report(
-                "the same request again",
-                number / (self.tries + 1),
-                f"{self.tokens} tokens, {number + 1} of {self.tries}",
-            )
-            alone.append(send(0))
-            if context.process_ended() is not None:
-                break
-        together: list[Completion | None] = []
-        if self.concurrency > 1 and context.process_ended() is None:
-            context.progress.report(
-                "the same request at once", self.tries / (self.tries + 1), f"{self.concurrency} at a time"
-            )
-            together = [None] * self.concurrency
-
-            def work(number: int) -> None:
-                together[number] = send(number)
-
-            threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(self.concurrency)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                # joined in short waits, so that Ctrl-C is seen
-                while thread.is_alive():
-                    thread.join(0.2)
-        finished = [one for one in together if one is not None]
-        errors = [one.error for one in [*alone, *finished] if one.error is not None]
-        for error in errors:
-            yield found(error, source="measured", run=context.run, origin="repeat")
+        self._tries = []
+        alone = self._alone(context, texts[0])
+        warm = None
+        if context.process_ended() is None:
+            warm = self._send(context, texts[0], cold=False, concurrency=1)
+        together = self._together(context, texts) if self.concurrency > 1 else []
+        for completion in (*alone, *([warm] if warm is not None else ()), *together):
+            if completion.error is not None:
+                yield found(completion.error, source="measured", run=context.run, origin="repeat")
         ended = context.process_ended()
         if ended is not None:
             yield found(
-                ended.model_copy(update={"during": "repeat", "at_prompt_tokens": self.tokens}),
+                ended.model_copy(update={"during": "repeat", "at_prompt_tokens": tokens}),
                 source="measured",
                 run=context.run,
             )
-        self.reading = ConcurrencyTrial(
-            concurrency=max(1, self.concurrency),
-            prompt_tokens=texts[0].tokens,
-            alone_passed=sum(one.error is None for one in alone),
-            alone_tried=len(alone),
-            together_passed=sum(one.error is None for one in finished),
-            together_tried=len(finished),
-            errors=tuple(errors),
-            alone_s=tuple(round(one.client_total_s or 0.0, 3) for one in alone),
-            together_s=tuple(round(one.client_total_s or 0.0, 3) for one in finished),
-        )
+        self.taken = read_tries(self._tries)
+        self.reading = self._reading(texts[0].tokens, alone, warm, together)
         yield found(self.reading, source="measured", run=context.run, origin="repeat")
         context.progress.report("the same request at once", 1.0, "done")
+
+    def _alone(self, context: ProbeContext, text: RungText) -> list[Completion]:
+        """Send it cold, one after the other: ``tries`` times, and more while less than half of the share is used up."""
+        begun, ends = time.monotonic(), time.monotonic() + SHARE * max(0.0, context.time_left()) / 2
+        done: list[Completion] = []
+        while len(done) < self.most_tries:
+            each = (time.monotonic() - begun) / len(done) if done else 0.0
+            if len(done) >= self.tries and time.monotonic() + each > ends:
+                break
+            context.progress.report(
+                "the same request again", len(done) / (self.tries + 1), f"{text.tokens} tokens, number {len(done) + 1}"
+            )
+            done.append(self._send(context, text, cold=True, concurrency=1))
+            if context.process_ended() is not None:
+                break
+            if len(done) >= self.tries and all(one.error is not None for one in done):
+                break
+        return done
+
+    def _together(self, context: ProbeContext, texts: Sequence[RungText]) -> list[Completion]:
+        if context.process_ended() is not None:
+            return []
+        context.progress.report(
+            "the same request at once", self.tries / (self.tries + 1), f"{self.concurrency} at a time"
+        )
+        results: list[Completion | None] = [None] * self.concurrency
+
+        def work(number: int) -> None:
+            results[number] = self._send(context, texts[number % len(texts)], cold=True, concurrency=self.concurrency)
+
+        threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(self.concurrency)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            # joined in short waits, so that Ctrl-C is seen
+            while thread.is_alive():
+                thread.join(0.2)
+        return [one for one in results if one is not None]
+
+    def _send(self, context: ProbeContext, text: RungText, *, cold: bool, concurrency: int) -> Completion:
+        """Send the request once and keep how it went; a failure to ask is a failed try."""
+        busy: bool | None = None
+        if concurrency == 1:
+            with contextlib.suppress(CtxDoctorError):
+                busy = context.backend.busy()
+        first = context.sent.requests == 0
+        deadline = context.deadline_for(text.tokens * max(1, self.concurrency), self.generate)
+        ask = Ask(
+            prompt=text.text,
+            max_tokens=self.generate,
+            use_cache=not cold,
+            cache_as_served=not cold,
+            deadline_s=deadline,
+        )
+        begun = time.monotonic()
+        try:
+            completion = context.complete(ask, sent_tokens=text.tokens, purpose="repeat")
+        except CtxDoctorError as failure:
+            completion = Completion(error=as_request_error(failure), sent_tokens=text.tokens)
+        seconds = completion.client_total_s
+        if seconds is None:
+            seconds = time.monotonic() - begun
+        error = completion.error
+        self._tries.append(
+            Try(
+                outcome=outcome_of(error, None),
+                seconds=error.after_s if error is not None and error.after_s is not None else seconds,
+                error_kind=error.error if error is not None else None,
+                error=error.message if error is not None else "",
+                cached_tokens=None if cold else completion.cached_tokens,
+                first_after_load=first,
+                concurrency=concurrency,
+                busy_beside=busy,
+            )
+        )
+        return completion
+
+    def _reading(
+        self, tokens: int, alone: Sequence[Completion], warm: Completion | None, together: Sequence[Completion]
+    ) -> ConcurrencyTrial:
+        taken = self.taken
+        assert taken is not None
+        # one time alone may stand at a round number by chance; two of one kind do not
+        limits = [group.timeout_s for group in taken.errors if group.timeout_s is not None and group.count >= 2]
+        everything = [*alone, *([warm] if warm is not None else ()), *together]
+        return ConcurrencyTrial(
+            concurrency=max(1, self.concurrency),
+            prompt_tokens=tokens,
+            alone_passed=sum(one.error is None for one in alone),
+            alone_tried=len(alone),
+            together_passed=sum(one.error is None for one in together),
+            together_tried=len(together),
+            errors=tuple(one.error for one in everything if one.error is not None),
+            alone_s=tuple(round(one.client_total_s or 0.0, 3) for one in alone),
+            together_s=tuple(round(one.client_total_s or 0.0, 3) for one in together),
+            warm_passed=None if warm is None else warm.error is None,
+            standing=taken.standing,
+            round_timeout_s=limits[0] if limits else None,
+            busy_beside=taken.beside,
+        )

@@ -172,3 +172,13 @@ class ConcurrencyTrial(Payload):
     errors: tuple[RequestError, ...] = ()
     alone_s: tuple[float, ...] = ()
     together_s: tuple[float, ...] = ()
+    warm_passed: bool | None = Field(
+        default=None, description="whether it passed once more with the cache left to the server"
+    )
+    standing: Literal["", "steady", "fails-always", "flaky", "first-only", "load-only", "cold-only", "nothing"] = Field(
+        default="", description="which condition the failures belong to, where enough others passed to say so"
+    )
+    round_timeout_s: int | None = Field(
+        default=None, ge=1, description="round number of seconds after which failures of one kind came, twice at least"
+    )
+    busy_beside: int = Field(default=0, ge=0, description="tries before which someone else's request was running")
