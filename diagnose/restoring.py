@@ -27,6 +27,8 @@ from probes.process import listener, that_matters
 
 Ask = Callable[[Words], bool]
 
+_outliving: list[subprocess.Popen[bytes]] = []
+"""Servers that were started for the user and go on when this process ends: nobody waits for them."""
 RESTART_S = 600.0
 """A server that was running before is waited for so long when it is started again."""
 
@@ -168,6 +170,7 @@ def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
                 command=shown,
             )
         ]
+    _outliving.append(process)
     ends = time.monotonic() + RESTART_S
     while time.monotonic() < ends:
         if address_of(process.pid, answers_health, port) is not None:
