@@ -549,7 +549,9 @@ def _gained(entry: _Entry) -> None:
         entry.values["kept"] = None
         return
     entry.values["kept"] = bool(compared.gains)
-    if not compared.gains:
+    if not compared.gains and not any(one.asked for one in entry.variables):
+        entry.note(words("It gained nothing in capacity, speed or recall, and nobody asked for it."))
+    elif not compared.gains:
         entry.note(words("It gained nothing in capacity, speed or recall: undo it before the next change."))
         undo = command_of(entry.case, entry.against)
         if undo:

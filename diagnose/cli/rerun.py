@@ -123,9 +123,9 @@ def options_for(case: Case, asked: RunOptions, *, seed: int | None = None) -> Ru
         if value is not None and name not in {"seed", "first", "starts"}
     ]
     update = {name: getattr(asked, name) for name in names} | {"budget_s": asked.budget_s}
-    if asked.launch is not None:
+    if asked.launch is not None and asked.url is None:
         update["url"] = None
-    elif asked.url is not None:
+    elif asked.launch is None and asked.url is not None:
         # a server that runs is looked at where it is; nothing is started beside it
         update |= {"launch": None}
     if seed is not None:
