@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from probes.evidence.request import Outcome
+from probes.evidence.request import ConcurrencyTrial, Outcome
 from probes.evidence.words import Words, words
 from probes.ladder.binomial import Interval, at_most, clopper_pearson, lower_bound, upper_bound
 
@@ -122,6 +123,48 @@ def _percent(share: float, *, down: bool = False) -> str:
     if 0.01 <= share <= 0.99:
         return f"{share * 100:.0f} %"
     return f"{share * 100:.1f} %" if not down or share >= 0.001 else "0.1 %"
+
+
+_STANDING: dict[str, Words] = {
+    "fails-always": words("It failed each time: the failure is not flaky here."),
+    "flaky": words("It failed at some times and passed at others, under the same conditions."),
+    "first-only": words("It failed only as the first request after the load."),
+    "load-only": words("It failed only while other requests ran."),
+    "cold-only": words("It failed only where the whole prompt had to be read, and passed from the cache."),
+}
+
+
+def trial_in_words(trial: ConcurrencyTrial) -> tuple[Words, ...]:
+    """Say what a trial showed, sentence by sentence: alone, at once, to which condition the failures belong, limits, other load."""
+    said: list[Words] = []
+    if trial.alone_tried:
+        said.append(
+            words("The same request of {tokens} tokens was sent again and again, alone.", tokens=trial.prompt_tokens)
+        )
+        said.append(bounds_in_words(trial.alone_passed, trial.alone_tried))
+    if trial.together_tried:
+        said.append(words("Then {count} such requests were sent at the same time.", count=trial.concurrency))
+        said.append(bounds_in_words(trial.together_passed, trial.together_tried))
+    if trial.standing in _STANDING:
+        said.append(_STANDING[trial.standing])
+    groups = Tally((error.error, pattern_of(error.message)) for error in trial.errors)
+    for (kind, pattern), count in groups.most_common(3):
+        said.append(words("{count} times {kind}: {message}", count=count, kind=kind, message=pattern[:160]))
+    if trial.round_timeout_s is not None:
+        said.append(
+            words(
+                "The failures came after {seconds} seconds each time, a round number: a client's or a proxy's time limit ends so.",
+                seconds=trial.round_timeout_s,
+            )
+        )
+    if trial.busy_beside:
+        said.append(
+            words(
+                "Somebody else's request was running on the server before {count} of the tries.",
+                count=trial.busy_beside,
+            )
+        )
+    return tuple(said)
 
 
 def tries_needed(rate: float, confidence: float = 0.95) -> int:

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from probes.evidence.events import LogEvent
 from probes.evidence.records import Evidence, Source
-from probes.evidence.request import Completion, FailingLength, Launch, ProcessEnded, RequestError, TruncationReading
+from probes.evidence.request import (
+    Completion,
+    ConcurrencyTrial,
+    FailingLength,
+    Launch,
+    ProcessEnded,
+    RequestError,
+    TruncationReading,
+)
 from probes.evidence.rungs import RungResult
 from rules.derive.numbers import near, ratio
 from rules.engine.derivation import Reading, Sight, derivation, reading
@@ -287,7 +295,9 @@ ROUND_SECONDS = (30.0, 60.0, 100.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 12
 
 
 @derivation(
-    reads=(RequestError, LogEvent), needs=(TOLD_SECONDS_TO_FAILURE,), gives=(FAILURE_SECONDS, FAILURE_ROUND_SECONDS)
+    reads=(RequestError, LogEvent, ConcurrencyTrial),
+    needs=(TOLD_SECONDS_TO_FAILURE,),
+    gives=(FAILURE_SECONDS, FAILURE_ROUND_SECONDS),
 )
 def seconds(sight: Sight) -> Iterator[Reading]:
     """Give the seconds until it failed, and whether that is a round number as timeouts are."""
@@ -301,7 +311,11 @@ def seconds(sight: Sight) -> Iterator[Reading]:
     for evidence, error in sight.of(RequestError):
         if error.error in {"timeout", "connection-lost"} and error.after_s:
             found.append((error.after_s, evidence.source, evidence.origin))
+    # A few seconds are round by chance as often as not: only the same number again and again makes one a limit.
+    repeated = [trial.round_timeout_s for _evidence, trial in sight.of(ConcurrencyTrial) if trial.round_timeout_s]
     for value, source, origin in found:
         yield reading(FAILURE_SECONDS, float(value), source=source, origin=origin)
-        is_round = any(near(value, r, 0.015, 1.0) for r in ROUND_SECONDS)
+        is_round = any(near(value, r, 0.015, 1.0) for r in ROUND_SECONDS) or any(
+            near(value, r, 0.03, 0.5) for r in repeated
+        )
         yield reading(FAILURE_ROUND_SECONDS, is_round, source=source, origin=origin)

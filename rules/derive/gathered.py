@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, SampledPeaks
 from probes.evidence.records import STANDING, Evidence, Source
-from probes.evidence.request import Completion, RequestError
+from probes.evidence.request import Completion, ConcurrencyTrial, RequestError
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
 from rules.engine.derivation import Reading, Sight, derivation, mirror, reading
@@ -104,7 +104,9 @@ def _kind_of(event: LogEvent) -> str | None:
     return _BY_EVENT.get(event.event)
 
 
-@derivation(reads=(LogEvent, RequestError, RungResult), needs=(TOLD_ERROR_KIND,), gives=(FAILURE_KINDS,))
+@derivation(
+    reads=(LogEvent, RequestError, RungResult, ConcurrencyTrial), needs=(TOLD_ERROR_KIND,), gives=(FAILURE_KINDS,)
+)
 def failure_kinds(sight: Sight) -> Iterator[Reading]:
     """Join what was said, what the logs hold and what requests ended with. The best of their sources speaks for it."""
     kinds: dict[str, tuple[Source, str]] = {}
@@ -121,6 +123,10 @@ def failure_kinds(sight: Sight) -> Iterator[Reading]:
     for evidence, rung in sight.of(RungResult):
         if rung.error_kind in _BY_REQUEST:
             kinds[_BY_REQUEST[rung.error_kind]] = (evidence.source, evidence.origin)
+    for evidence, trial in sight.of(ConcurrencyTrial):
+        if trial.round_timeout_s is not None:
+            # closed again and again after one round number of seconds: somebody's time limit, whatever the error says
+            kinds["timeout"] = (evidence.source, evidence.origin)
     if len(kinds) > 1:
         kinds.pop("none", None)
     if kinds:

@@ -1,0 +1,181 @@
+"""The same request many times on made-up servers whose trouble is known: which condition it belongs to, and what so many tries can say."""
+
+import threading
+import time
+
+import pytest
+
+from diagnose.findings import said_by_probes
+from probes.evidence.records import EvidenceSet
+from probes.evidence.request import Completion, ConcurrencyTrial, RequestError
+from probes.ladder.flaky import trial_in_words
+from probes.repeat import RepeatProbe
+from rules.catalogue import facts_of, rule_of
+from rules.engine import Known, find
+from rules.facts import FAILURE_KINDS, FAILURE_ROUND_SECONDS, POOL_FULL_SEEN, SYMPTOM, TOGETHER_FAILS
+from tests.probes.made_up import MadeUp, context
+
+
+class Pool(MadeUp):
+    """Requests at the same time share one pool of cells; whoever comes when it is full is thrown out."""
+
+    def __init__(self, cells, beside=0, **more):
+        super().__init__(**more)
+        self.cells = cells
+        self.taken = beside
+        self.beside = beside
+        self.lock = threading.Lock()
+
+    def busy(self):
+        return self.beside > 0
+
+    def complete(self, ask):
+        size = len(ask.prompt.split())
+        with self.lock:
+            self.taken += size
+            full = self.taken > self.cells
+        time.sleep(0.05)
+        with self.lock:
+            self.taken -= size
+        if full:
+            return Completion(error=RequestError(error="pool-exhausted", status=500, message="no free cells for task 17"))
+        return super().complete(ask)
+
+
+class GivesUp(MadeUp):
+    """A proxy before it closes the connection after ``limit`` seconds; cold prompts take longer than that."""
+
+    def __init__(self, limit, **more):
+        super().__init__(**more)
+        self.limit = limit
+
+    def complete(self, ask):
+        answer = super().complete(ask)
+        if answer.client_total_s > self.limit:
+            error = RequestError(error="connection-lost", message="closed after 2 bytes", after_s=self.limit + 0.02)
+            return Completion(error=error)
+        return answer
+
+
+def tried(backend, **more):
+    probe = RepeatProbe(1000, **({"most_tries": 3, "concurrency": 2} | more))
+    evidence = list(probe.collect(context(backend)))
+    return probe.reading, EvidenceSet(evidence)
+
+
+def test_a_shared_pool_fails_only_together():
+    """Law: what passes alone and fails at once belongs to load, and the rule for a full pool is the one that fires."""
+    trial, evidence = tried(Pool(1500))
+    assert (trial.alone_passed, trial.alone_tried) == (3, 3)
+    assert trial.together_passed < trial.together_tried == 2
+    facts = facts_of(evidence).learn({SYMPTOM: Known("flaky")})
+    assert facts.value(TOGETHER_FAILS) is True
+    assert facts.value(POOL_FULL_SEEN) is True
+    assert find(rule_of("kv-pool-exhausted"), facts, SYMPTOM, frozenset()).band == "likely"
+
+
+def test_what_so_few_tries_can_say_is_said():
+    """Law: three passes are no proof: the sentence gives the exact bound."""
+    trial, evidence = tried(MadeUp())
+    said = [one.english for one in said_by_probes(evidence)]
+    assert any("3 of 3 passed: that leaves a failure rate of up to 63 %." in one for one in said)
+    assert trial.standing == "steady"
+    assert trial.warm_passed is True
+
+
+def test_a_round_number_of_seconds_again_and_again_is_a_time_limit():
+    """Law: failures at one small round number, more than once, are somebody's limit, whatever the error is called."""
+    trial, evidence = tried(GivesUp(5.0, prefill_tps=100.0))
+    assert trial.round_timeout_s == 5
+    facts = facts_of(evidence).learn({SYMPTOM: Known("flaky")})
+    assert facts.value(FAILURE_ROUND_SECONDS) is True
+    assert "timeout" in facts.value(FAILURE_KINDS)
+    assert find(rule_of("client-proxy-timeout"), facts, SYMPTOM, frozenset()).band == "likely"
+    assert any("after 5 seconds" in one.english for one in trial_in_words(trial))
+
+
+@pytest.mark.parametrize("limit", [3.7, 7.4, 12.9])
+def test_a_number_of_seconds_that_is_not_round_is_none(limit):
+    trial, evidence = tried(GivesUp(limit, prefill_tps=50.0))
+    assert trial.alone_passed == 0
+    assert trial.round_timeout_s is None
+    assert facts_of(evidence).value(FAILURE_ROUND_SECONDS) is False
+
+
+def test_one_failure_at_a_round_number_is_no_limit():
+    """Law: one time alone may stand at five seconds by chance."""
+
+    class Once(MadeUp):
+        def complete(self, ask):
+            answer = super().complete(ask)
+            if len(self.asked) == 2:
+                return Completion(error=RequestError(error="connection-lost", message="gone", after_s=5.02))
+            return answer
+
+    trial, evidence = tried(Once())
+    assert trial.standing == "flaky"
+    assert trial.round_timeout_s is None
+    assert facts_of(evidence).value(FAILURE_ROUND_SECONDS) is False
+
+
+def test_a_request_that_fails_cold_and_passes_warm_is_told_apart():
+    """Law: where the second try finds the prompt in the cache, that is another condition, not chance."""
+    trial, _evidence = tried(GivesUp(5.0, prefill_tps=100.0), concurrency=1)
+    assert trial.alone_passed == 0
+    assert trial.warm_passed is True
+    assert trial.standing in {"cold-only", "flaky"}
+
+
+def test_the_first_request_after_the_load_is_told_apart():
+    """Law: a failure of the very first request alone is said to be so."""
+
+    class SlowStart(MadeUp):
+        def complete(self, ask):
+            answer = super().complete(ask)
+            if len(self.asked) == 1:
+                return Completion(error=RequestError(error="timeout", message="no answer", after_s=31.4))
+            return answer
+
+    trial, _evidence = tried(SlowStart())
+    assert trial.standing == "first-only"
+    assert any("first request after the load" in one.english for one in trial_in_words(trial))
+
+
+def test_somebody_elses_request_is_seen_and_said():
+    trial, _evidence = tried(Pool(1500, beside=200))
+    assert trial.busy_beside >= 3
+    assert any("Somebody else" in one.english for one in trial_in_words(trial))
+
+
+def test_more_tries_are_made_where_the_budget_holds_them():
+    """Law: as many tries as the share of the budget holds, no more than asked; a dead server ends it."""
+    many, _evidence = tried(MadeUp(), most_tries=12)
+    assert many.alone_tried == 12
+    failing, _evidence = tried(MadeUp(dies_above=100), most_tries=12)
+    assert failing.alone_tried == 3
+    assert failing.standing == "fails-always"
+
+
+def test_the_length_is_what_the_budget_holds_but_not_below_what_the_pool_needs():
+    """Law: on a slow server the request is shortened; where slots share a pool, not so far that it can no longer fill it."""
+    around = context(MadeUp())
+    around.prefill_tps = 10.0
+    around.ends_at = time.monotonic() + 100
+    assert RepeatProbe(20_000).affordable(around) == 256
+    assert RepeatProbe(20_000, least=4500).affordable(around) == 4500
+    around.prefill_tps = 100_000.0
+    assert RepeatProbe(20_000, least=4500).affordable(around) == 20_000
+
+
+def test_errors_are_grouped_whatever_numbers_they_carry():
+    trial = ConcurrencyTrial(
+        concurrency=1,
+        prompt_tokens=10,
+        alone_passed=0,
+        alone_tried=3,
+        together_passed=0,
+        together_tried=0,
+        errors=tuple(RequestError(error="server-error", message=f"task {n} failed at 0x{n:04x}") for n in (11, 222, 3333)),
+    )
+    said = [one.english for one in trial_in_words(trial)]
+    assert any(one.startswith("3 times server-error") for one in said)
