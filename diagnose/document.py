@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.case import Case
+from diagnose.findings import said_by_probes
 from diagnose.version import version
 from diagnose.window import WindowVerdict, window_verdict
 from probes.allocation import NOT_ALLOCATED
@@ -14,7 +15,7 @@ from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
 from probes.evidence.records import EvidenceSet, Unavailable
 from probes.evidence.request import Launch, TruncationReading
-from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
+from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
 from reports import document as doc
 from rules.causes import CAUSES
@@ -84,7 +85,9 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
     last_sent: dict[int, dict[str, Any]] = {entry.run: entry.data for entry in case.of("sent")}
     decide = would_decide(case, run)
     changes = tuple(doc.ChangeMade.model_validate(entry.data) for entry in case.of("change"))
+    findings = said_by_probes(evidence)
     messages = [doc.message(window.statement), *decide, *(said for change in changes for said in change.said)]
+    messages += [doc.message(said) for said in findings]
     return doc.CaseDocument(
         tool=doc.Tool(version=version()),
         case=doc.CaseHead(
@@ -114,7 +117,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
         conflicts=_conflicts(verdict),
         memory=_memory(evidence),
         ladder=_ladder(case, run),
-        notes=tuple(_notes(case, run, window)),
+        notes=(*_notes(case, run, window), *(said.english for said in findings)),
         messages=tuple(messages),
     )
 
@@ -586,6 +589,9 @@ def _ladder(case: Case, run: int) -> doc.LadderValues | None:
 def _notes(case: Case, run: int, window: WindowVerdict) -> Iterable[str]:
     if case.dropped:
         yield f"The tool was interrupted while writing: {case.dropped}."
+    for ended in case.payloads(LadderFound, run):
+        if ended.stopped in {"budget", "died"}:
+            yield f"The way up the lengths ended early. {ended.why}"
     if window.unable:
         yield "This model cannot do the recall test even at a short length, so nothing is said about recall."
     for entry in case.of("run-ended", run):

@@ -27,6 +27,12 @@ def check_format(name: str | None) -> Format | None:
     return cast("Format | None", name)
 
 
+def reached_top(document: CaseDocument) -> bool:
+    """Say whether the window was verified up to where it was to be: the longest planned length, which a budget may have cut off."""
+    verified, ladder = document.window.verified_input_tokens, document.ladder
+    return verified is not None and (ladder is None or not ladder.rungs or verified >= 0.85 * max(ladder.rungs))
+
+
 def exit_code(document: CaseDocument, *, could_not_look: bool) -> int:
     """Give the contract's exit code for a judged run: the first that applies."""
     window = document.window
@@ -40,7 +46,7 @@ def exit_code(document: CaseDocument, *, could_not_look: bool) -> int:
     standing = [cause for cause in document.verdict.causes if cause.band in {"likely", "disputed", "possible"}]
     if could_not_look:
         return 3
-    if window.verified_input_tokens is not None and not any(cause.band == "likely" for cause in standing):
+    if reached_top(document) and not any(cause.band == "likely" for cause in standing):
         return 0
     if (
         not standing

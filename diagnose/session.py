@@ -221,7 +221,12 @@ def _launched(one: Walk) -> Iterator[str | None]:
         if launch.exit_code == 0 and given and answers_health(given):
             # a command that only tells a running server to load a model (`lms load`) ends well; the server is where its address says
             one.server = None
-            launch = launch.model_copy(update={"healthy": True, "why": "the command told a running server what to load"})
+            launch = launch.model_copy(
+                update={"healthy": True, "why": "the command told a running server what to load"}
+            )
+            server.url = given
+        elif launch.healthy and given and answers_health(given):
+            # started here and reached through something that stands before it: it is measured as its clients see it
             server.url = given
         one.add(found(launch.model_copy(update={"command": shown}), source="measured", run=one.run))
         if not launch.healthy:
@@ -307,7 +312,9 @@ def _look(one: Walk) -> None:
 
 def _predict_memory(one: Walk, pid: int | None) -> None:
     """Predict where the memory goes, and the longest window that fits, from the model file."""
-    for evidence in memory.predict(one.case.evidence(one.run), one.run, pid=pid, margin_bytes=one.criteria.margin_bytes):
+    for evidence in memory.predict(
+        one.case.evidence(one.run), one.run, pid=pid, margin_bytes=one.criteria.margin_bytes
+    ):
         one.add(evidence)
 
 
@@ -390,7 +397,9 @@ def _measure(one: Walk) -> None:
     shape = _shape(one, window)
     sampler.start()
     try:
-        for name in dict.fromkeys((*one.options.first, *order_for(one.case.symptom, control=bool(one.options.control_url)))):
+        for name in dict.fromkeys(
+            (*one.options.first, *order_for(one.case.symptom, control=bool(one.options.control_url)))
+        ):
             if name in one.case.done_probes(one.run):
                 continue
             if context.process_ended() is not None:
@@ -482,7 +491,9 @@ def _shape(one: Walk, window: int) -> Shape:
     output = plan.output_tokens if plan else output_reserve(min(window, target or window), one.options.output_tokens)
     if plan is None:
         usable = [rung for rung in one.options.ladder or () if rung + output <= window]
-        again = [length for length in lengths_before(one.case, one.run) if length + output <= min(window, target or window)]
+        again = [
+            length for length in lengths_before(one.case, one.run) if length + output <= min(window, target or window)
+        ]
         rungs = tuple(usable) or tuple(sorted({*ladder_rungs(window, output, target), *again}))
         why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
         fits = memory.below_window(one.mine(MemoryBudget), window)
@@ -573,6 +584,8 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
             partial(passes, one.criteria, base),
             rungs,
             window=shape.window,
+            task=shape.task,
+            proof_first=one.case.symptom is None,
         )
     if name == "fixed-length":
         wanted = shape.target_input or shape.window

@@ -43,6 +43,7 @@ class LadderProbe(Probe):
         *,
         window: int | None = None,
         task: Task | None = None,
+        proof_first: bool = True,
     ) -> None:
         self.plan = plan
         self.texts = texts
@@ -59,6 +60,7 @@ class LadderProbe(Probe):
             resolution=plan.resolution,
             repeats=criteria.repeats,
             predicted=plan.predicted,
+            proof_first=proof_first,
         )
 
     def cost(self, context: ProbeContext) -> Cost:

@@ -235,7 +235,10 @@ def verdict_words(document: CaseDocument, make: _Builder | None = None) -> tuple
         return tuple(words("Named cause: {cause}", cause=named(c)) for c in verdict.named), False
     leaders = [c for c in verdict.causes if c.band in {"likely", "disputed", "possible"}][:3]
     said: list[Words] = []
-    well = tokens is not None and all(part.ok is not False for part in _three(document))
+    rungs = document.ladder.rungs if document.ladder is not None else ()
+    # a budget that ended the way up leaves the longer lengths unseen: then nothing is said of them
+    to_the_top = tokens is not None and (not rungs or tokens >= 0.85 * max(rungs))
+    well = to_the_top and all(part.ok is not False for part in _three(document))
     if well and all(c.band == "possible" for c in leaders):
         # what is merely possible is no finding where everything that was asked for was seen to work
         return (words("Nothing wrong was found: {tokens} input tokens are verified", tokens=count(tokens or 0)),), True

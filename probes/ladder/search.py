@@ -51,6 +51,9 @@ class SearchPlan:
     budget_s: float | None = None
     restarts: int = 0
     """How often the server may be started again after it died; at the next death the search ends."""
+    proof_first: bool = True
+    """Whether a longer length is tried only if the budget holds its proof too. False where a failure is looked for: the way up comes first, and
+    what is left of the budget proves what it found."""
     question_tokens: int = 64
     """What the questions of one reading cost on top, where the text is in the cache."""
 
@@ -333,7 +336,7 @@ def _affordable(state: _State, step: Step) -> bool:
     """Whether a step, and the proof that must follow it, stay within the budget."""
     plan = state.plan
     proof = 0
-    if step.purpose in ("climb", "bisect", "more"):
+    if plan.proof_first and step.purpose in ("climb", "bisect", "more"):
         claimed = max(state.low or 0, step.length if step.purpose == "climb" else 0)
         # A length is worth trying only if it could be proved as well; cold passes that it has already count.
         proof = claimed * max(0, plan.repeats - state.cold_run.get(claimed, 0) - (step.cold and step.length == claimed))
