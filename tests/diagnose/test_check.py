@@ -110,7 +110,7 @@ class _Ui:
 
 
 def test_a_server_that_never_answers_the_prompt_does_not_hold_the_check(capsys, monkeypatch):
-    monkeypatch.setattr(check_module, "CHECK_S", 4.0)
+    monkeypatch.setattr(check_module, "CHECK_S", 1.0)
     with LlamaLike(1024, complete=lambda handler, _count: handler.owner.stopping.wait(30)) as server:
         started = time.monotonic()
         code, document, _said = checked(capsys, server.url)

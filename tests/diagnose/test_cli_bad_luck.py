@@ -195,6 +195,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_run_goes_on_from_there(capsys, h
             _out, said = child.communicate(timeout=30)
         finally:
             child.kill()
+            child.communicate()
         assert child.returncode == 130
         assert "Traceback" not in said
         assert "ctxdoctor run --case stopped" in said

@@ -69,7 +69,7 @@ def test_what_passes_becomes_evidence_and_the_end_is_judged(capsys):
             target=lambda: statuses.extend(ask(port, f"{SECRET} " * size) for size in (4, 5, 100)), daemon=True
         )
         client.start()
-        code = run(["watch", server.url, "--listen", f"127.0.0.1:{port}", "--budget", "4s", "--case", "seen", "--symptom", "fixed-length-error"])
+        code = run(["watch", server.url, "--listen", f"127.0.0.1:{port}", "--budget", "2s", "--case", "seen", "--symptom", "fixed-length-error"])
         client.join(10)
     told = capsys.readouterr()
     assert code in {1, 4}
@@ -138,6 +138,7 @@ def test_ctrl_c_is_the_way_to_end_it(home):
             out, said = child.communicate(timeout=30)
         finally:
             child.kill()
+            child.communicate()
     assert child.returncode in {1, 4}
     assert "Traceback" not in said
     assert json.loads(out)["case"]["id"] == "mine"
