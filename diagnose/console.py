@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from typing import Any
 
 from diagnose.language import spoken
-from probes.evidence.words import Words
+from probes.evidence.words import Words, words
 
 
 def is_dumb() -> bool:
@@ -48,8 +49,7 @@ class Terminal:
             # at most a line every five seconds, and one for each new thing
             if what != self._last_what or now - self._last_line > 5:
                 self._last_line, self._last_what = now, what
-                rest = f", about {left:.0f} s left" if left is not None and left >= 1 else ""
-                sys.stderr.write(f"  {what}: {done:.0%} ({detail}{rest})\n")
+                sys.stderr.write(f"  {what}: {done:.0%} ({_with_rest(detail, left)})\n")
                 sys.stderr.flush()
             return
         if self._progress is None:
@@ -66,8 +66,7 @@ class Terminal:
             )
             self._progress.start()
             self._task = self._progress.add_task(what, total=1.0, detail=detail)
-        rest = f"{detail}, {left:.0f} s left" if left is not None and left >= 1 else detail
-        self._progress.update(self._task, description=what, completed=done, detail=rest)
+        self._progress.update(self._task, description=what, completed=done, detail=_with_rest(detail, left))
 
     def finish_progress(self) -> None:
         """Take the progress display away."""
@@ -75,6 +74,15 @@ class Terminal:
             self._progress.stop()
             self._progress = None
             self._task = None
+
+
+def _with_rest(detail: str, left: float | None) -> str:
+    """Give a line of detail in the language in force, with the time that is left where it is known."""
+    tokens = re.fullmatch(r"(\d+) tokens", detail)
+    told = str(words("{tokens} tokens", tokens=tokens[1])) if tokens else spoken(detail)
+    if left is None or left < 1:
+        return told
+    return str(words("{detail}, about {seconds} s left", detail=told, seconds=f"{left:.0f}"))
 
 
 def write_out(text: str) -> None:

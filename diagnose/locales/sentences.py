@@ -34,8 +34,9 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 
 def _is_plain(form: str) -> bool:
-    """Say whether a form has so many words of its own that nothing else is mistaken for it."""
-    return len(re.findall(r"[A-Za-z]{2,}", _PLACE.sub("", form))) >= 5
+    """Say whether a form has so many words of its own that nothing else is mistaken for it; those of errors are told by fewer."""
+    own = len(re.findall(r"[A-Za-z]{2,}", _PLACE.sub("", form)))
+    return own >= (2 if re.search(r"\{\d+\}", form) else 5)
 
 
 def _fixed(form: str) -> tuple[str, str]:
@@ -63,7 +64,7 @@ class Sentences:
     def __init__(self, forms: Iterable[str], look_up: Callable[[str], str]) -> None:
         self._look_up = look_up
         # the most said in fixed words comes first: it cannot be mistaken for a shorter one
-        told = [form for form in forms if _PLACE.search(form) and (re.search(r"\{\d+\}", form) or _is_plain(form))]
+        told = [form for form in forms if _PLACE.search(form) and _is_plain(form)]
         self._forms = sorted(told, key=lambda form: -len(_PLACE.sub("", form)))
 
     def say(self, sentence: str) -> str:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ Found = tuple[str, str]
 """A message and the file that it stands in."""
 
 
+@cache
 def messages() -> dict[str, set[str]]:
     """Give every message and the files that it stands in."""
     found: dict[str, set[str]] = {}
@@ -137,6 +139,10 @@ def of_code() -> Iterator[Found]:
             sentence = sentence_of(node.args[place])
             if sentence and " " in sentence:
                 yield sentence, name
+            if function in {"progress", "report"} and len(node.args) > 2:
+                detail = sentence_of(node.args[2])
+                if detail and len(re.findall(r"[A-Za-z]{2,}", detail)) > 1:
+                    yield detail, name
 
 
 def of_notes() -> Iterator[Found]:
