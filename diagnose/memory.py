@@ -38,6 +38,10 @@ SERVES_ONE = frozenset({"llama-cpp-python", "koboldcpp", "text-generation-webui"
 """Programs of the same arithmetic that keep one sequence unless told otherwise."""
 
 
+LATER_THREADS_BYTES = 128 * 1024**2
+"""What threads that a server starts after its load began map of an address space: 64 MiB each with glibc, of which one to three come later."""
+
+
 class _CannotTellError(Exception):
     def __init__(self, why: Why, note: str) -> None:
         super().__init__(note)
@@ -65,6 +69,8 @@ class _Room:
     margin: int
     host: int | None
     host_is_rough: bool
+    error: int
+    """By how much ``host`` may be off, beside the work space."""
     notes: tuple[str, ...]
 
 
@@ -308,14 +314,25 @@ def _room(
     if host is not None and host.cgroup_limit_bytes and host.cgroup_used_bytes is not None:
         rooms.append(min(host.cgroup_limit_bytes, host.cgroup_limit_bytes - host.cgroup_used_bytes + own))
     limit = _address_limit(evidence)
-    rough = False
+    rough, error = False, 0
     if limit is not None:
         program = _own_mapping(pid, held.get("host", 0)) if pid is not None else _mapped_at_failure(evidence, needs)
+        if (
+            program is not None
+            and pid is None
+            and str(_value(configuration_of(evidence), "env.MALLOC_ARENA_MAX")) != "1"
+        ):
+            program += LATER_THREADS_BYTES
+            if not rooms or limit - program < min(rooms):
+                error = LATER_THREADS_BYTES
+                notes.append(
+                    "each thread of the server maps 64 MiB of the limited address space; two that come late are counted"
+                )
         rough = program is None and (not rooms or limit < min(rooms))
         if rough:
             notes.append("the address-space limit is counted whole: what the program itself takes of it is not known")
         rooms.append(max(0, limit - (program or 0)))
-    return _Room(devices, margin, min(rooms, default=None), rough, tuple(notes))
+    return _Room(devices, margin, min(rooms, default=None), rough, error, tuple(notes))
 
 
 def _with_own(device: Device, need: int) -> Device:
@@ -397,6 +414,6 @@ def _budget(asked: _Asked, room: _Room) -> MemoryBudget:
         for one in room.devices
     )
     host = GivenDevice("host", "host memory", room.host, 0)
-    budget = budget_of(asked.model, asked.settings, given, host, asked.options, asked.draft)
+    budget = budget_of(asked.model, asked.settings, given, host, asked.options, asked.draft, more_error=room.error)
     steps = None if room.host_is_rough else budget.steps
     return budget.model_copy(update={"notes": room.notes, "steps": steps})

@@ -30,7 +30,8 @@ LOG_LIMIT_BYTES = 32 * 1024 * 1024
 MARKER = "CTXDOCTOR_LAUNCH"
 """An environment variable that every process of one launch inherits: so that also a process that left its parent and its group is found again."""
 
-_LOOK_S = 0.01
+_LOOK_S = 0.002
+"""A program that cannot get its memory ends within milliseconds."""
 
 Healthy = Callable[[int], str | None]
 """Asked again and again with the process id: the server's address once it answers, else None."""

@@ -151,17 +151,22 @@ def budget_of(
     host: GivenDevice,
     options: Options,
     draft: Model | None = None,
+    *,
+    more_error: int = 0,
 ) -> MemoryBudget:
     """Make the budget: buffers at the window asked, the longest that fits, the levers, and what one change alone would do.
 
-    The model's dimensions must be known. RefusedSettingError where llama.cpp would not start.
+    ``more_error``: by how many bytes what is free may be off, beside the work space. The model's dimensions must be known.
+    RefusedSettingError where llama.cpp would not start.
     """
     planner = Planner(model, settings, devices, host, options, draft)
     if planner.refused is not None:
         raise RefusedSettingError(str(planner.refused))
     at = planner.at(settings.ctx)
     longest = planner.longest()
-    error = planner.error_bytes(at.compute_bytes)
+    error = planner.error_bytes(at.compute_bytes) + more_error
+    # what one change does is said for the window that it leads to, and so is its error
+    near = planner.error_bytes(longest.budget.compute_bytes) + more_error if longest and longest.budget else error
     return MemoryBudget(
         basis="model",
         ctx=at.memory.ctx,
@@ -194,7 +199,7 @@ def budget_of(
             for lever in planner.levers()
         ),
         by_cache_type=() if longest is None else tuple(_cache_types(planner)),
-        steps=None if longest is None else _steps(planner, settings.ctx, error),
+        steps=None if longest is None else _steps(planner, settings.ctx, near),
         kv_least_bytes=_kv_least(planner, settings),
     )
 
