@@ -203,6 +203,29 @@ def test_an_interrupted_interview_goes_on_where_it_was(monkeypatch: pytest.Monke
     assert len(runs) == 1
 
 
+def test_a_run_that_was_interrupted_goes_on_with_its_own_options_and_without_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    runs = performed(monkeypatch)
+    whole = interview.perform
+
+    def cut_short(case: Case, options: RunOptions, criteria: Criteria, *_more: Any, **_named: Any) -> Walk:
+        interview.begin(case, options, criteria)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interview, "perform", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        walked(Scripted({"What goes wrong": "flaky"}), [SERVER], yes=True)
+    monkeypatch.setattr(interview, "perform", whole)
+    monkeypatch.setattr(interview, "ask_further", lambda _talk, _one: None)
+    again = Scripted({})
+    walked(again, [])
+    assert again.screens == []
+    assert [options.url for options, _criteria in runs] == [SERVER.url]
+    with Case.open("one", read_only=True) as case:
+        assert case.run == 1
+
+
 def test_a_measured_case_is_not_measured_again_when_it_is_gone_on_with(monkeypatch: pytest.MonkeyPatch):
     runs = performed(monkeypatch)
     # the follow-up after the first is where the person leaves
