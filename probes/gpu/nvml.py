@@ -293,7 +293,9 @@ class Nvml(DeviceSource):
             notes.add(memory.odd)
         if card.unified:
             notes.add("this board's GPU uses the machine's own memory: its sizes are those of the RAM")
-        models = self._first(card, "nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetDriverModel_v1")  # [current, pending]
+        models = self._first(
+            card, "nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetDriverModel_v1", "nvmlDeviceGetDriverModel"
+        )  # [current, pending]
         model = _DRIVER_MODELS.get(models[0]) if models else None
         generation = plausible(self._ask(card, "nvmlDeviceGetCurrPcieLinkGeneration"), most=16)
         width = plausible(self._ask(card, "nvmlDeviceGetCurrPcieLinkWidth"), most=64)
