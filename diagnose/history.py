@@ -31,7 +31,7 @@ from reports.document import ChangedVariable, ChangeMade, ComparedValue, Message
 from rules.catalogue import facts_of
 from rules.derive import all_derivations
 from rules.engine import Fact, Facts, from_json
-from rules.facts import FAILURE_TOKENS, IS_MEMORY_FAILURE, LAUNCH_FAILED, VOCABULARY, WINDOW_ASKED
+from rules.facts import FAILURE_TOKENS, IS_MEMORY_FAILURE, LAUNCH_FAILED, VOCABULARY, WINDOW_ASKED, WINDOW_IN_FORCE
 from rules.verdict import Expectation, NextTest, score_each
 
 ATTEMPTS = 3
@@ -204,12 +204,17 @@ def attempts_in(case: Case, run: int, against: int, expectation: Expectation) ->
     rungs = by_rung(one for _record, one in evidence.of(RungResult))
     if not rungs:
         return 1
-    failed_at = facts_of(case.evidence(against)).value(FAILURE_TOKENS) or 0
+    then = facts_of(case.evidence(against))
+    beyond_what = then.value(FAILURE_TOKENS) or 0
+    if not beyond_what and WINDOW_IN_FORCE in facts_in([expectation]):
+        beyond_what = then.value(WINDOW_IN_FORCE) or 0
     passing = [length for length in rungs if {one.result for one in rungs[length]} == {"passed"}]
+    beyond = [length for length in passing if length >= beyond_what]
+    if beyond:
+        return max(len(rungs[length]) for length in beyond)
     failing = [length for length in rungs if "passed" not in {one.result for one in rungs[length]}]
-    beyond = [length for length in passing if length >= failed_at]
-    decisive = max(beyond) if beyond else min(failing, default=max(rungs))
-    return len(rungs[decisive]) if decisive in {*passing, *failing} else 0
+    # nothing ran where it failed before: that it fails again is seen as often as it was tried, and what a server says of itself once
+    return len(rungs[min(failing)]) if failing else 1
 
 
 def arithmetic(case: Case, run: int, variable: str, value: Any) -> tuple[int, int] | None:

@@ -405,7 +405,7 @@ def test_two_single_steps_in_the_right_order_reach_the_target(home, capsys):
     command = server_command(model, "-c", "2048", "-np", "2", "-fa", "off", "-ctv", "q8_0")
     port = int(command[command.index("--port") + 1])
     command_line(
-        ["run", "--launch", shlex.join(command), "--auto", "--yes", "--case", "e", "--target", "2048", "--symptom", "fixed-length-error", "--budget",
+        ["run", "--launch", shlex.join(command), "--auto", "--yes", "--case", "e", "--target", "2048", "--budget",
          "90s", "--format", "json"]
     )  # fmt: skip
     shown = capsys.readouterr()

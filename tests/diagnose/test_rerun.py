@@ -35,7 +35,7 @@ pytestmark = pytest.mark.real_server
 
 @pytest.fixture
 def quiet(tmp_path, monkeypatch):
-    """A home of its own, and a machine on which nothing else happens: other tests' servers are no part of this experiment."""
+    """A home of its own; other tests' servers are no part of the experiment, and speeds of a crowded machine are not compared."""
     monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -45,7 +45,7 @@ def quiet(tmp_path, monkeypatch):
         reading = real(*args, **more)
         still = {
             "ram_available_bytes": (reading.ram_bytes or 0) // 2,
-            "load_1min": 0.1,
+            "load_1min": 1000.0,
             "other_servers": (),
             "busy_processes": (),
         }
@@ -57,7 +57,7 @@ def quiet(tmp_path, monkeypatch):
 
 def measure(command, name, *more, target="2048"):
     return command_line(
-        ["run", "--launch", shlex.join(command), "--case", name, "--target", target, "--symptom", "fixed-length-error", "--budget", "60s", "--quiet",
+        ["run", "--launch", shlex.join(command), "--case", name, "--target", target, "--ladder", "300,1500", "--budget", "60s", "--quiet",
          "--format", "json", *more]
     )  # fmt: skip
 
@@ -181,7 +181,7 @@ def test_a_server_that_was_killed_between_the_runs(quiet, capsys):
     with Server(command, log_path=quiet / "s.log") as server:
         server.start()
         assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 30).healthy
-        command_line(["run", str(port), "--case", "killed", "--budget", "30s", "--quiet", "--format", "json"])
+        command_line(["run", str(port), "--case", "killed", "--ladder", "300", "--budget", "30s", "--quiet", "--format", "json"])
         assert json.loads(capsys.readouterr().out)["window"]["in_force"] == 1024
         os.kill(server.pid, signal.SIGKILL)
     assert again("killed") == 3
