@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from probes.evidence.control import ControlRun
 from probes.evidence.records import EvidenceSet
 from probes.evidence.request import ConcurrencyTrial
+from probes.evidence.sizes import MIB, show_size
+from probes.evidence.soak import SoakReading
 from probes.evidence.words import Words, words
 from probes.ladder.flaky import trial_in_words
+
+GROWN = 256 * MIB
+SLOWED = 0.75
 
 
 def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
@@ -19,7 +24,53 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
         said += trial_in_words(trial)
     if control is not None:
         said += control_in_words(control)
+    soak = evidence.last(SoakReading)
+    if soak is not None:
+        said += soak_in_words(soak)
     return tuple(said)
+
+
+_ENDED = {
+    "budget": words("The session of many turns ended with the budget, not at its length."),
+    "failed": words("The session of many turns ended with an error."),
+    "ended": words("The server ended during the session of many turns."),
+}
+
+
+def soak_in_words(soak: SoakReading) -> Iterator[Words]:
+    """Say how far the session stayed whole, what went wrong, and what to do before that length."""
+    if soak.verified_tokens:
+        yield words(
+            "A session of {turns} turns stayed whole up to {tokens} tokens.",
+            turns=soak.verified_turns,
+            tokens=soak.verified_tokens,
+        )
+    if soak.loop_turn is not None:
+        yield words("From turn {turn} on the model repeated itself.", turn=soak.loop_turn)
+    if soak.state_lost_turn is not None:
+        yield words("From turn {turn} on the state of the task was lost.", turn=soak.state_lost_turn)
+    if soak.one_piece_right is True:
+        yield words("The same words in one piece were remembered: it is the session that drifts, not the length.")
+    elif soak.one_piece_right is False:
+        yield words("The same words in one piece were forgotten too: it is the length, not the session.")
+    if soak.loop_turn is not None or soak.state_lost_turn is not None:
+        yield words("Before that length, let the model write a short summary of the state, and start anew with it.")
+    if not soak.able:
+        yield words("This model cannot keep the state of a task even in a short session, so nothing is said about it.")
+    if soak.compared_turns and soak.reread_turns > soak.compared_turns / 2:
+        yield words(
+            "In {count} of {turns} turns most of the session was read again.",
+            count=soak.reread_turns,
+            turns=soak.compared_turns,
+        )
+    if soak.growth_bytes is not None and soak.growth_bytes > GROWN:
+        yield words("The server's memory grew by {size} during the session.", size=show_size(soak.growth_bytes))
+    if soak.slowed_to is not None and soak.slowed_to < SLOWED:
+        yield words(
+            "Writing became slower in the session: {percent} % of its first speed.", percent=round(soak.slowed_to * 100)
+        )
+    if soak.stopped in _ENDED:
+        yield _ENDED[soak.stopped]
 
 
 def control_in_words(run: ControlRun) -> Iterator[Words]:

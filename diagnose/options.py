@@ -23,6 +23,9 @@ class RunOptions(Record):
     ladder: tuple[int, ...] | None = None
     budget_s: float = 1800.0
     control_url: Text | None = None
+    soak: int | None = Field(
+        default=None, ge=0, description="length to which a session of many turns is grown; 0: as far as the window goes"
+    )
     text_folder: Text | None = None
     seed: int = 0
     load_deadline_s: float = 600.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from diagnose.questions import QUESTIONS, Value, closes
+from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading
 from probes.evidence.records import Payload
@@ -54,10 +55,23 @@ FILES: Mapping[str, tuple[type[Payload], float]] = {
 QUESTION_MINUTES = 0.3
 
 
-def order_for(symptom: str | None, *, control: bool = False) -> tuple[str, ...]:
-    """Give the probes of a symptom in their order. ``control``: a control server was given; without one nothing is compared."""
+def order_for(symptom: str | None, *, control: bool = False, soak: bool = False) -> tuple[str, ...]:
+    """Give the probes of a symptom in their order.
+
+    ``control``: a control server was given; without one nothing is compared. ``soak``: a session of many turns was asked for, or the answers say that
+    it happens in one (:func:`over_many_turns`).
+    """
     order = ORDER.get(symptom, ORDER[None])
-    return (*order, "control") if control else order
+    return (*order, *(("control",) if control else ()), *(("soak",) if soak else ()))
+
+
+def over_many_turns(symptom: str | None, answers: Iterable[Answer]) -> bool:
+    """Say whether the answers, the newest of each question, say that it happens in long sessions."""
+    if symptom not in {"forgetting", "flaky"}:
+        return False
+    said = {answer.question: answer.value for answer in answers}
+    when = said.get("when")
+    return said.get("worse_when") == "turns" or (isinstance(when, tuple | list) and "over-time" in when)
 
 
 @cache

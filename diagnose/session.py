@@ -20,7 +20,7 @@ from diagnose.case import Case
 from diagnose.history import confirmed, lengths_before, settle, snapshot_of, tried
 from diagnose.leftovers import noted
 from diagnose.options import RunOptions
-from diagnose.plan import closers, order_for
+from diagnose.plan import closers, order_for, over_many_turns
 from diagnose.readback import read_back
 from diagnose.steps import most_useful, with_command
 from diagnose.ui import Ui
@@ -60,6 +60,8 @@ from probes.logs.reader import collect_log
 from probes.process import that_matters
 from probes.recall import RecallProbe
 from probes.repeat import RepeatProbe
+from probes.soak import ROOM as SOAK_ROOM
+from probes.soak import SoakProbe
 from probes.speed import SpeedProbe
 from probes.truncation import TruncationProbe
 from reports.document import message
@@ -398,7 +400,7 @@ def _measure(one: Walk) -> None:
     sampler.start()
     try:
         for name in dict.fromkeys(
-            (*one.options.first, *order_for(one.case.symptom, control=bool(one.options.control_url)))
+            (*one.options.first, *_order(one))
         ):
             if name in one.case.done_probes(one.run):
                 continue
@@ -617,7 +619,24 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
         return SpeedProbe([texts[0], texts[-1]] if len(texts) > 1 else texts, first_attempt=10)
     if name == "control":
         return _control(one, shape, rungs)
+    if name == "soak":
+        return _soak(one, shape)
     raise ValueError(name)
+
+
+def _order(one: Walk) -> tuple[str, ...]:
+    """Give the probes of this run in their order."""
+    soak = one.options.soak is not None or over_many_turns(one.case.symptom, one.case.payloads(Answer))
+    return order_for(one.case.symptom, control=bool(one.options.control_url), soak=soak)
+
+
+def _soak(one: Walk, shape: Shape) -> Probe:
+    """Make the session of many turns: as long as was asked for, or as the window that is wanted."""
+    most = min(shape.window, shape.target or shape.window) - shape.output_tokens - SOAK_ROOM
+    target = min(one.options.soak, most) if one.options.soak else most
+    base = one.last(RecallBase)
+    chat = base is None or base.style == "question"
+    return SoakProbe(max(SOAK_ROOM, target), chat=chat, reasoning=base.reasoning if base is not None else False)
 
 
 def _control(one: Walk, shape: Shape, rungs: Sequence[RungResult]) -> Probe | None:

@@ -24,6 +24,8 @@ from probes.ladder.rungs import RungText, build_ladder
 SHARE = 0.4
 """Part of the time that is left which the trial may take."""
 LEAST_TOKENS = 256
+GUESSED_TPS = 150.0
+"""Where nothing passed yet that could be timed: a processor's speed, so that a slow server is not asked for more than the budget holds."""
 
 
 class RepeatProbe(Probe):
@@ -59,16 +61,15 @@ class RepeatProbe(Probe):
         return self.tries + (self.concurrency if self.concurrency > 1 else 0)
 
     def affordable(self, context: ProbeContext) -> int:
-        """Give the length that the trial's share of the budget holds, by the slowest prefill seen so far; all of it where none was seen."""
-        if context.prefill_tps is None:
-            return self.tokens
-        held = SHARE * max(0.0, context.time_left()) * context.prefill_tps / self._least()
+        """Give the length that the trial's share of the budget holds, by the slowest prefill seen so far, or a cautious guess."""
+        speed = context.prefill_tps or GUESSED_TPS
+        held = SHARE * max(0.0, context.time_left()) * speed / self._least()
         return max(self.least, min(self.tokens, int(held)))
 
     def cost(self, context: ProbeContext) -> Cost:
         """Every request but one is cold."""
         requests, tokens = self._least() + 1, self.affordable(context)
-        speed = context.prefill_tps or 500.0
+        speed = context.prefill_tps or GUESSED_TPS
         return Cost(requests, requests * tokens, requests * self.generate, (requests - 1) * tokens / speed)
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:

@@ -220,6 +220,48 @@ WORKING_SET_PASSED = _yes(
     "memory.working_set_passed", words("The share of unified memory that the GPU may hold was passed")
 )
 LOADED_OF_DEVICE = _ratio("memory.loaded_of_device", words("All that is loaded, as a share of the devices' memory"))
+
+# What the model file predicts
+
+LONGEST_WINDOW = _tokens("memory.longest_window", words("Longest window of one slot that fits by the model file"))
+SAFE_CTX = _tokens(
+    "memory.safe_ctx", words("Longest window to ask for that fits by the model file, with room for its error")
+)
+SAFE_CTX_KEYS_8BIT = _tokens("memory.safe_ctx_keys_8bit", words("The same with eight-bit keys"))
+SAFE_UBATCH = Fact(
+    "memory.safe_ubatch",
+    int,
+    words("Largest smaller micro-batch with which this window fits by the model file"),
+    unit="tokens",
+    low=1,
+    high=1_000_000,
+)
+SAFE_GPU_LAYERS = Fact(
+    "memory.safe_gpu_layers",
+    int,
+    words("Most layers on devices with which this window fits by the model file"),
+    unit="layers",
+    low=0,
+    high=100_000,
+)
+SAFE_SPLIT = Fact("memory.safe_split", tuple, words("Layers a device with which this window fits by the model file"))
+OVERFLOW_COMPONENT = Fact(
+    "memory.overflow_component",
+    str,
+    words("What passes the memory that there is, by the model file"),
+    choices=(*COMPONENTS, "other-process", "driver-reserve"),
+)
+OVERFLOW_DEVICE = Fact("memory.overflow_device", str, words("Device that lacks most by the model file"))
+OVERFLOW_BYTES = _bytes("memory.overflow_bytes", words("Lacking on that device by the model file"))
+OTHER_SPLIT_FITS = _yes("memory.other_split_fits", words("Another split of the layers fits by the model file"))
+FULL_FIRST = Fact("memory.full_first", str, words("Device that ends the window first by the model file"))
+LOGGED_OF_PREDICTED = _ratio(
+    "memory.logged_of_predicted",
+    words("Memory by the log, as a share of what the model file predicts, on the device where they differ most"),
+)
+PLAN_OF_PREDICTED = _ratio(
+    "memory.plan_of_predicted", words("Memory by the engine's own plan, as a share of what the model file predicts")
+)
 MEMORY_SHARE_SET = _share("config.memory_share", words("Share of the device that the engine may fill"))
 
 # Settings in force
@@ -354,6 +396,16 @@ FULL_REPROCESS_REASON = Fact(
 )
 CACHE_EVICTED_SEEN = _yes("cache.evicted_seen", words("The log says that a cached prefix was thrown away"))
 CORRUPT_SEEN = _yes("quality.corrupt_seen", words("Broken output (not a number, invalid tokens, garbage) was seen"))
+
+# A session of many turns
+
+SESSION_VERIFIED = _tokens("session.verified_tokens", words("Length up to which a session of many turns stayed whole"))
+SESSION_REPEATS = _yes("session.repeats", words("In a session of many turns the model began to repeat itself"))
+SESSION_STATE_LOST = _yes("session.state_lost", words("In a session of many turns the state of the task was lost"))
+SESSION_ONE_PIECE_RIGHT = _yes(
+    "session.one_piece_right", words("The session's own words, given in one piece to a fresh session, were remembered")
+)
+SESSION_REREAD = _share("session.reread_share", words("Share of a session's turns in which most of it was read again"))
 
 # Slots together
 

@@ -102,6 +102,14 @@ ControlUrl = Annotated[
         show_default=False,
     ),
 ]
+Soak = Annotated[
+    str | None,
+    typer.Option(
+        "--soak",
+        help="Also hold a session of many turns up to this length: 32k; or max, as far as the window goes.",
+        show_default=False,
+    ),
+]
 TextFolder = Annotated[
     str | None,
     typer.Option(
@@ -135,6 +143,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No talk and no progress.")
 def key_of(given: str | None) -> str | None:
     """Give the server's key: the option, else CTXDOCTOR_API_KEY."""
     return given or os.environ.get("CTXDOCTOR_API_KEY") or None
+
+
+def soak_length(text: str | None) -> int | None:
+    """Read ``--soak``: a length, or ``max`` (0: as far as the window goes). InputError if it is neither."""
+    if text is not None and text.strip().lower() in {"max", "full"}:
+        return 0
+    return length(text, "--soak")
 
 
 def length(text: str | None, name: str) -> int | None:

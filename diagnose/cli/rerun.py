@@ -48,6 +48,7 @@ def rerun_command(
     margin: opt.Margin = None,
     budget: opt.Budget = "30m",
     control_url: opt.ControlUrl = None,
+    soak: opt.Soak = None,
     text: opt.TextFolder = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of text and canaries.", show_default="as before")
@@ -78,6 +79,7 @@ def rerun_command(
         output_tokens=opt.length(output_tokens, "--output-tokens"),
         ladder=parse_ladder(ladder) if ladder else None,
         control_url=control_url,
+        soak=opt.soak_length(soak),
         text_folder=str(Path(text).resolve()) if text else None,
         seed=seed or 0,
         budget_s=opt.duration(budget),

@@ -66,6 +66,7 @@ def run_command(
     margin: opt.Margin = None,
     budget: opt.Budget = "30m",
     control_url: opt.ControlUrl = None,
+    soak: opt.Soak = None,
     text: opt.TextFolder = None,
     seed: opt.Seed = 0,
     everything: opt.Everything = False,
@@ -103,6 +104,7 @@ def run_command(
         ladder=parse_ladder(ladder) if ladder else None,
         budget_s=opt.duration(budget),
         control_url=control_url,
+        soak=opt.soak_length(soak),
         text_folder=str(Path(text).resolve()) if text else None,
         seed=seed,
     )

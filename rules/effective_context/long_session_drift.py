@@ -25,6 +25,9 @@ from rules.facts import (
     RECALL_DROP_SURE,
     ROPE_WRONG,
     SENT_OF_WINDOW,
+    SESSION_ONE_PIECE_RIGHT,
+    SESSION_REPEATS,
+    SESSION_STATE_LOST,
     TOLD_CLIENT,
     TOLD_NEW_CHAT,
     TOLD_WHAT_IS_WRONG,
@@ -42,6 +45,18 @@ RULE = Rule(
             TOLD_WORSE_WHEN.is_("turns"),
             if_true=STRONG,
             if_false=-FAIR,
+        ),
+        Clue(
+            words("In a session of many turns it began to repeat itself, or lost the state of its task."),
+            any_of(SESSION_REPEATS.is_(True), SESSION_STATE_LOST.is_(True)),
+            if_true=STRONG,
+            if_false=-FAIR,
+        ),
+        Clue(
+            words("The same words, in one piece and in a fresh session, are remembered."),
+            SESSION_ONE_PIECE_RIGHT.is_(True),
+            if_true=FAIR,
+            if_false=-STRONG,
         ),
         Clue(
             words("It repeats itself, or loses the thread of its task."),
