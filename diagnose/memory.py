@@ -38,8 +38,10 @@ SERVES_ONE = frozenset({"llama-cpp-python", "koboldcpp", "text-generation-webui"
 """Programs of the same arithmetic that keep one sequence unless told otherwise."""
 
 
-LATER_THREADS_BYTES = 128 * 1024**2
-"""What threads that a server starts after its load began map of an address space: 64 MiB each with glibc, of which one to three come later."""
+STACKS_BYTES = 32 * 1024**2
+"""What stacks of threads that a server starts after its load began map of an address space."""
+ARENAS_BYTES = 128 * 1024**2
+"""The same of glibc's arenas, 64 MiB a thread: one to three come after the load began, and without them it runs too."""
 
 
 class _CannotTellError(Exception):
@@ -124,6 +126,9 @@ def explain(evidence: EvidenceSet, run: int) -> Iterator[Evidence]:
         yield not_found(MemoryScore, "not-run", why, source="log", run=run, origin=origin)
     if failure is not None:
         yield found(failure, source="log", run=run, origin=origin)
+    elif not evidence.of(MemoryOverflow) and evidence.why_not(MemoryOverflow) is None:
+        why = "no server's memory could be predicted or read"
+        yield not_found(MemoryOverflow, "not-offered", why, source="file", run=run, origin=origin)
 
 
 def below_window(budgets: Sequence[MemoryBudget], window: int) -> int | None:
@@ -317,16 +322,13 @@ def _room(
     rough, error = False, 0
     if limit is not None:
         program = _own_mapping(pid, held.get("host", 0)) if pid is not None else _mapped_at_failure(evidence, needs)
-        if (
-            program is not None
-            and pid is None
-            and str(_value(configuration_of(evidence), "env.MALLOC_ARENA_MAX")) != "1"
-        ):
-            program += LATER_THREADS_BYTES
+        if program is not None and pid is None:
+            one_arena = str(_value(configuration_of(evidence), "env.MALLOC_ARENA_MAX")) == "1"
+            program += STACKS_BYTES if one_arena else ARENAS_BYTES
             if not rooms or limit - program < min(rooms):
-                error = LATER_THREADS_BYTES
+                error = 0 if one_arena else ARENAS_BYTES
                 notes.append(
-                    "each thread of the server maps 64 MiB of the limited address space; two that come late are counted"
+                    "threads that the server starts late take part of the limited address space; that is counted"
                 )
         rough = program is None and (not rooms or limit < min(rooms))
         if rough:

@@ -29,6 +29,8 @@ from rules.facts import (
     FLASH_ATTENTION,
     IS_MEMORY_FAILURE,
     LAUNCH_FAILED,
+    OVERFLOW_COMPONENT,
+    SAFE_UBATCH,
     SMALLER_BATCH_WORKS,
     SPECULATION,
     TOLD_CHANGED,
@@ -76,12 +78,20 @@ RULE = Rule(
             ALLOC_OVER_LIMIT.is_(True),
             if_true=-FAIR,
         ),
+        Clue(
+            words("By the model file, it is the scratch that passes the memory that there is."),
+            OVERFLOW_COMPONENT.one_of("compute", "output"),
+            if_true=FAIR,
+        ),
     ),
     tests=(
         Test(
             variable="ubatch",
             start=UBATCH,
-            to=Computed(words("512, or half of what is set"), lambda facts: _smaller(facts.value(UBATCH))),
+            to=Computed(
+                words("the largest that fits by the model file; 512, or half of what is set, where that is not known"),
+                lambda facts: facts.value(SAFE_UBATCH) or _smaller(facts.value(UBATCH)),
+            ),
             keep=("ctx", "batch", "kv_type_k", "kv_type_v", "gpu_layers", "tensor_split"),
             minutes=4,
             reason=words("Scratch grows with the micro-batch; a smaller one costs some prefill speed and no quality."),

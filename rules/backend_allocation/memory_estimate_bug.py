@@ -28,6 +28,7 @@ from rules.facts import (
     FREE_REPORTED_ZERO,
     GPU_LAYERS,
     OTHER_VRAM_BYTES,
+    PLAN_OF_PREDICTED,
     TOLD_ESTIMATE,
     TOLD_OLDER_VERSION,
     TOLD_OTHER_ENGINE,
@@ -52,6 +53,11 @@ RULE = Rule(
             TOLD_SELF_SIZED.is_(True),
             if_true=FAIR,
             if_false=-FAIR,
+        ),
+        Clue(
+            words("The engine's own plan has less than two thirds of what the model file needs."),
+            PLAN_OF_PREDICTED < 0.67,
+            if_true=FAIR,
         ),
         Clue(words("The engine's own planner could not make it fit."), FIT_FAILED_SEEN.is_(True), if_true=FAIR),
         Clue(

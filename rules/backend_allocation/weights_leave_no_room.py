@@ -28,6 +28,8 @@ from rules.facts import (
     GPU_VENDOR,
     IS_MEMORY_FAILURE,
     LAUNCH_FAILED,
+    OVERFLOW_COMPONENT,
+    SAFE_GPU_LAYERS,
     SMALLER_WINDOW_WORKS,
     SPECULATION,
     TOLD_OTHER_MODELS,
@@ -75,13 +77,21 @@ RULE = Rule(
         ),
         Clue(words("Speculation, with a model or head of its own, is on."), SPECULATION.is_(True), if_true=-SLIGHT),
         Clue(words("Several devices share the weights."), DEVICE_COUNT > 1, if_true=-SLIGHT),
+        Clue(
+            words("By the model file, the weights alone pass the memory that there is."),
+            OVERFLOW_COMPONENT.is_("weights"),
+            if_true=FAIR,
+        ),
     ),
     tests=(
         Test(
             variable="gpu_layers",
             start=GPU_LAYERS,
             when=not_(any_of(ALLOC_PLACE.is_("cpu"), GPU_VENDOR.has("none"))),
-            to=Computed(words("three quarters of the layers"), lambda facts: _fewer(facts.value(GPU_LAYERS))),
+            to=Computed(
+                words("as many layers as fit by the model file; three quarters of them where that is not known"),
+                lambda facts: _fewer(facts.value(GPU_LAYERS), facts.value(SAFE_GPU_LAYERS)),
+            ),
             keep=("ctx", "kv_type_k", "kv_type_v"),
             minutes=5,
             reason=words("Layers in system memory make room; it is slower, and costs no quality."),
@@ -118,5 +128,7 @@ RULE = Rule(
 )
 
 
-def _fewer(layers: int | None) -> int | None:
+def _fewer(layers: int | None, fit: int | None) -> int | None:
+    if fit is not None:
+        return fit
     return layers * 3 // 4 if layers and layers > 0 and layers < 999 else None

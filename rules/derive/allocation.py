@@ -231,6 +231,8 @@ def placed(sight: Sight) -> Iterator[Reading]:
             if component in facts:
                 yield reading(facts[component], size, last)
     for evidence, budget in sight.of(MemoryBudget):
+        if budget.basis == "model":
+            continue  # what is expected was not placed
         by: dict[str, int] = {}
         for buffer in budget.buffers:
             by[buffer.component] = by.get(buffer.component, 0) + buffer.size_bytes
@@ -258,16 +260,20 @@ def expected(sight: Sight) -> Iterator[Reading]:
     """Give the cache that this window and type need: by the planner's arithmetic, else by the file's bytes for one token."""
     window = sight.known(WINDOW_ASKED) or sight.known(WINDOW_TRAINED)
     bits = sight.known(KV_BITS)
-    for evidence, file in sight.of(ModelFile):
+    planned = [
+        (evidence, budget.kv_least_bytes or sum(b.size_bytes for b in budget.buffers if b.component in {"kv", "state"}))
+        for evidence, budget in sight.of(MemoryBudget)
+        if budget.basis != "log"
+    ]
+    for evidence, cache in planned[-1:]:
+        # the planner knows each layer, so the file's bytes for one token have nothing to add
+        yield reading(KV_EXPECTED_BYTES, cache or None, evidence, source="file")
+    for evidence, file in sight.of(ModelFile) if not any(cache for _evidence, cache in planned) else ():
         # The bytes for one token are those of full-attention layers: other layers have caches that do not grow so.
         plain = not file.sliding_window and not file.recurrent
         if plain and file.kv_bytes_per_token and window is not None:
             share = bits.value / 16 if bits is not None else 1.0
             yield reading(KV_EXPECTED_BYTES, int(file.kv_bytes_per_token * window.value * share), evidence)
-    for evidence, budget in sight.of(MemoryBudget):
-        cache = sum(b.size_bytes for b in budget.buffers if b.component in {"kv", "state"})
-        if budget.basis != "log" and cache:
-            yield reading(KV_EXPECTED_BYTES, cache, evidence, source="file")
 
 
 @derivation(

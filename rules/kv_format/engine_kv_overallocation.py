@@ -25,6 +25,7 @@ from rules.facts import (
     IS_MEMORY_FAILURE,
     KV_BYTES,
     KV_OVER_EXPECTED,
+    LOGGED_OF_PREDICTED,
     RECURRENT,
     SLIDING_WINDOW,
     SWA_CACHE_FULL,
@@ -79,6 +80,11 @@ RULE = Rule(
             if_false=-FAIR,
         ),
         Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_false=-FAIR),
+        Clue(
+            words("In all, the log has half more than the model file needs with these settings."),
+            LOGGED_OF_PREDICTED > 1.5,
+            if_true=SLIGHT,
+        ),
     ),
     tests=(
         Test(

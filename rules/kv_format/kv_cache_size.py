@@ -32,6 +32,9 @@ from rules.facts import (
     KV_SMALLER_TYPE_SET,
     KV_TYPE_K,
     LAUNCH_FAILED,
+    OVERFLOW_COMPONENT,
+    SAFE_CTX,
+    SAFE_CTX_KEYS_8BIT,
     SMALLER_BATCH_WORKS,
     SMALLER_WINDOW_WORKS,
     SPECULATION,
@@ -85,6 +88,11 @@ RULE = Rule(
             if_true=-STRONG,
         ),
         Clue(words("Speculation is on, and takes a cache of its own."), SPECULATION.is_(True), if_true=-SLIGHT),
+        Clue(
+            words("By the model file, it is the cache that passes the memory that there is."),
+            OVERFLOW_COMPONENT.one_of("kv", "state"),
+            if_true=FAIR,
+        ),
     ),
     tests=(
         Test(
@@ -92,9 +100,12 @@ RULE = Rule(
             when=any_of(WINDOW_ASKED_OF_TRAINED > 1.02, WINDOW_UNSET_LONG.is_(True), WINDOW_ASKED.above(WINDOW_WANTED)),
             start=WINDOW_ASKED,
             to=Computed(
-                words("what is wanted, at most what the model was trained for"),
+                words("what is wanted, at most what the model was trained for, where that fits by the model file"),
                 lambda facts: _useful(
-                    facts.value(WINDOW_WANTED), facts.value(WINDOW_TRAINED), facts.value(WINDOW_ASKED)
+                    facts.value(WINDOW_WANTED),
+                    facts.value(WINDOW_TRAINED),
+                    facts.value(WINDOW_ASKED),
+                    facts.value(SAFE_CTX),
                 ),
             ),
             keep=("kv_type_k", "kv_type_v", "ubatch", "parallel", "gpu_layers"),
@@ -114,7 +125,9 @@ RULE = Rule(
         ),
         Test(
             variable="kv_type_k",
-            when=all_of(not_(KV_SMALLER_TYPE_SET.is_(True)), not_(KV_SHARE > 1.2)),
+            when=all_of(
+                not_(KV_SMALLER_TYPE_SET.is_(True)), not_(KV_SHARE > 1.2), not_(SAFE_CTX_KEYS_8BIT.below(WINDOW_ASKED))
+            ),
             start=KV_TYPE_K,
             to="q8_0",
             keep=("ctx", "ubatch", "parallel", "gpu_layers"),
@@ -135,18 +148,19 @@ RULE = Rule(
             variable="ctx",
             start=WINDOW_ASKED,
             to=Computed(
-                words("half of the window"),
-                lambda facts: _half(
-                    facts.value(WINDOW_ASKED) or facts.value(WINDOW_IN_FORCE) or facts.value(WINDOW_TRAINED)
+                words("the longest window that fits by the model file; half of the window where that is not known"),
+                lambda facts: _shorter(
+                    facts.value(WINDOW_ASKED) or facts.value(WINDOW_IN_FORCE) or facts.value(WINDOW_TRAINED),
+                    facts.value(SAFE_CTX),
                 ),
             ),
             keep=("kv_type_k", "kv_type_v", "ubatch", "parallel", "gpu_layers"),
             quality="much",
             minutes=4,
-            reason=words("Half of the window needs half of the cache, and nothing else changes."),
+            reason=words("A shorter window needs a smaller cache in proportion, and nothing else changes."),
             also=("default-ctx-tier-changed",),
             expects=(
-                Expect("kv-cache-size", LAUNCH_FAILED.is_(False), words("It loads: the cache needs half.")),
+                Expect("kv-cache-size", LAUNCH_FAILED.is_(False), words("It loads: the cache is smaller.")),
                 Expect(
                     "weights-leave-no-room",
                     LAUNCH_FAILED.is_(True),
@@ -164,11 +178,15 @@ RULE = Rule(
 )
 
 
-def _half(window: int | None) -> int | None:
+def _shorter(window: int | None, fits: int | None) -> int | None:
+    if fits is not None and (window is None or 0 < fits < window):
+        return fits or None
     return window // 2 if window else None
 
 
-def _useful(wanted: int | None, trained: int | None, asked: int | None) -> int | None:
+def _useful(wanted: int | None, trained: int | None, asked: int | None, fits: int | None) -> int | None:
     known = [window for window in (wanted, trained) if window]
     target = min(known) if known else 8192
+    if fits is not None and fits < target:
+        return None
     return target if asked is None or target < asked else None

@@ -27,6 +27,8 @@ from rules.facts import (
     LAUNCH_FAILED,
     NEED_OF_DEVICES,
     ONE_DEVICE_FULL,
+    OTHER_SPLIT_FITS,
+    SAFE_SPLIT,
     SEVERAL_DEVICES,
     TOLD_FAILED_WHILE,
     TOLD_OTHER_SPLIT,
@@ -70,8 +72,31 @@ RULE = Rule(
             if_true=SLIGHT,
             if_false=-FAIR,
         ),
+        Clue(
+            words("By the model file, a device overflows that would not with another split."),
+            OTHER_SPLIT_FITS.is_(True),
+            if_true=SLIGHT,
+        ),
     ),
     tests=(
+        Test(
+            variable="tensor_split",
+            when=SAFE_SPLIT.known(),
+            to=SAFE_SPLIT,
+            keep=("ctx", "kv_type_k", "kv_type_v", "ubatch", "parallel"),
+            minutes=5,
+            reason=words(
+                "With this split every card holds its layers and its part of the cache, by the model file. It costs no quality."
+            ),
+            also=("uneven-gpu-split",),
+            expects=(
+                Expect(
+                    "gpu-split-no-headroom",
+                    any_of(LAUNCH_FAILED.is_(False), before(FAILURE_TOKENS) * 1.1 < FAILURE_TOKENS),
+                    words("It loads, or the length at which it fails moves up."),
+                ),
+            ),
+        ),
         Test(
             variable="tensor_split",
             kind="habit",

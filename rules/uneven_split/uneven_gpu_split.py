@@ -24,8 +24,11 @@ from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Tes
 from rules.facts import (
     FAILURE_KINDS,
     FAILURE_TOKENS,
+    LAUNCH_FAILED,
     NEED_OF_DEVICES,
     ONE_DEVICE_FULL,
+    OTHER_SPLIT_FITS,
+    SAFE_SPLIT,
     SEVERAL_DEVICES,
     TOLD_CHANGED,
     TOLD_OTHER_SPLIT,
@@ -64,8 +67,31 @@ RULE = Rule(
             if_true=SLIGHT,
         ),
         Clue(words("There was plenty of memory free."), TOLD_ROOM_LEFT.is_("plenty"), if_true=SLIGHT),
+        Clue(
+            words("By the model file, a device overflows that would not with another split."),
+            OTHER_SPLIT_FITS.is_(True),
+            if_true=STRONG,
+        ),
     ),
     tests=(
+        Test(
+            variable="tensor_split",
+            when=SAFE_SPLIT.known(),
+            to=SAFE_SPLIT,
+            keep=("ctx", "kv_type_k", "kv_type_v", "ubatch", "parallel"),
+            minutes=5,
+            reason=words(
+                "With this split every card holds its layers and its part of the cache, by the model file. It costs no quality."
+            ),
+            also=("gpu-split-no-headroom",),
+            expects=(
+                Expect(
+                    "uneven-gpu-split",
+                    any_of(LAUNCH_FAILED.is_(False), before(FAILURE_TOKENS) * 1.1 < FAILURE_TOKENS),
+                    words("It loads, or the length at which it fails moves up."),
+                ),
+            ),
+        ),
         Test(
             variable="tensor_split",
             kind="habit",
