@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # typing costs more to import than the launcher; type checkers know this name
+if TYPE_CHECKING:
+    from typing import Any
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # command → (module in this folder, what it does)
