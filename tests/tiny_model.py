@@ -94,5 +94,16 @@ def server_command(model: Path, *flags: str, port: int | None = None) -> tuple[s
     pytest.importorskip("xllamacpp")
     from probes.process import free_port
 
-    fixed: Sequence[str] = ("--host", "127.0.0.1", "--port", str(port or free_port()), "-lv", "4", "-t", "1", "-tb", "1")
+    fixed: Sequence[str] = (
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port or free_port()),
+        "-lv",
+        "4",
+        "-t",
+        "1",
+        "-tb",
+        "1",
+    )
     return (sys.executable, str(SERVER), "-m", str(model), *fixed, "--poll", "0", "--no-warmup", *flags)

@@ -40,7 +40,9 @@ def home(tmp_path, monkeypatch):
 
 
 def tool(home, code, told="told"):
-    child = subprocess.Popen([sys.executable, "-c", TOOL, code, str(home / "log"), told], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", TOOL, code, str(home / "log"), told], stdout=subprocess.PIPE, text=True
+    )
     pid, marker = child.stdout.readline().split()
     return child, int(pid), marker
 

@@ -181,7 +181,9 @@ def test_a_server_that_was_killed_between_the_runs(quiet, capsys):
     with Server(command, log_path=quiet / "s.log") as server:
         server.start()
         assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 30).healthy
-        command_line(["run", str(port), "--case", "killed", "--ladder", "300", "--budget", "30s", "--quiet", "--format", "json"])
+        command_line(
+            ["run", str(port), "--case", "killed", "--ladder", "300", "--budget", "30s", "--quiet", "--format", "json"]
+        )
         assert json.loads(capsys.readouterr().out)["window"]["in_force"] == 1024
         os.kill(server.pid, signal.SIGKILL)
     assert again("killed") == 3

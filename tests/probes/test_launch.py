@@ -47,7 +47,9 @@ def launched(tmp_path):
     def start(code, *arguments, **more):
         script = tmp_path / f"child{len(servers)}.py"
         script.write_text(SERVE + code)
-        server = Server([sys.executable, str(script), *map(str, arguments)], log_path=tmp_path / "logs" / "s.log", **more)
+        server = Server(
+            [sys.executable, str(script), *map(str, arguments)], log_path=tmp_path / "logs" / "s.log", **more
+        )
         servers.append(server)
         server.start()
         return server
@@ -61,7 +63,11 @@ def launched(tmp_path):
 def test_a_server_is_started_watched_and_stopped(launched):
     """Health, log, environment shown and given, no shell; stopping takes no longer than the server itself needs."""
     port = free_port()
-    server = launched("import os; print('told', os.environ['TOLD'], flush=True); serve(int(sys.argv[1]))", port, environment={"TOLD": "$HOME;x"})
+    server = launched(
+        "import os; print('told', os.environ['TOLD'], flush=True); serve(int(sys.argv[1]))",
+        port,
+        environment={"TOLD": "$HOME;x"},
+    )
     launch = server.wait_healthy(healthy, 20)
     assert launch.healthy
     assert server.url == f"http://127.0.0.1:{port}"
@@ -195,7 +201,11 @@ def test_how_a_process_ended_is_told(launched):
 def test_a_gigabyte_of_output_costs_two_files_of_the_limit(tmp_path):
     """Law: what is kept is at most twice the limit, the newest is there, and the child is never blocked."""
     child = subprocess.Popen(
-        [sys.executable, "-c", "import os\nb = b'x' * 63 + b'\\n'\nfor _ in range(1024): os.write(1, b * 16384)\nos.write(1, b'the end\\n')"],
+        [
+            sys.executable,
+            "-c",
+            "import os\nb = b'x' * 63 + b'\\n'\nfor _ in range(1024): os.write(1, b * 16384)\nos.write(1, b'the end\\n')",
+        ],
         stdout=subprocess.PIPE,
     )
     output = Output(child.stdout, tmp_path / "big.log", limit=4 << 20)
@@ -286,5 +296,12 @@ def test_a_command_that_needs_a_shell_is_refused(text):
 
 
 def test_a_command_is_split_and_nothing_in_it_is_run():
-    assert split_command("srv -m 'my model.gguf' --x \"a b\" '$HOME'") == ["srv", "-m", "my model.gguf", "--x", "a b", "$HOME"]
+    assert split_command("srv -m 'my model.gguf' --x \"a b\" '$HOME'") == [
+        "srv",
+        "-m",
+        "my model.gguf",
+        "--x",
+        "a b",
+        "$HOME",
+    ]
     assert MARKER not in os.environ
