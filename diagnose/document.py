@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,19 @@ from diagnose.version import version
 from diagnose.window import WindowVerdict, window_verdict
 from probes.allocation import NOT_ALLOCATED
 from probes.evidence.events import LogEvent
-from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
+from probes.evidence.machine import (
+    BufferTruth,
+    DeviceReadings,
+    HostReading,
+    MemoryBudget,
+    MemoryOverflow,
+    MemoryScore,
+)
 from probes.evidence.records import EvidenceSet, Unavailable
 from probes.evidence.request import Launch, TruncationReading
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
+from probes.model_file.explain import place_of
 from reports import document as doc
 from rules.causes import CAUSES
 from rules.facts import VOCABULARY
@@ -541,30 +549,95 @@ def _conflicts(verdict: Verdict) -> tuple[doc.Conflict, ...]:
     )
 
 
+def _components(buffers: Iterable[BufferTruth], name_of: Callable[[str], str]) -> dict[str, dict[str, int]]:
+    """Add up buffers by device and column of the document."""
+    table: dict[str, dict[str, int]] = {}
+    for buffer in buffers:
+        own = buffer.component in {"weights", "kv", "state", "compute"}
+        column = f"{buffer.component}_bytes" if own else "other_bytes"
+        row = table.setdefault(name_of(buffer.device), {})
+        row[column] = row.get(column, 0) + buffer.size_bytes
+    return table
+
+
 def _memory(evidence: EvidenceSet) -> doc.MemoryByComponent | None:
-    budget = evidence.last(MemoryBudget)
-    if budget is None:
+    budgets = [budget for _record, budget in evidence.of(MemoryBudget)]
+    predicted = next((one for one in reversed(budgets) if one.basis == "model"), None)
+    measured = next((one for one in reversed(budgets) if one.basis != "model"), None)
+    shown = measured or predicted
+    if shown is None:
         return None
     devices = {one.id: one for reading in [evidence.last(DeviceReadings)] if reading for one in reading.devices}
-    table: dict[str, dict[str, int]] = {}
-    for buffer in budget.buffers:
-        column = (
-            f"{buffer.component}_bytes" if buffer.component in {"weights", "kv", "state", "compute"} else "other_bytes"
-        )
-        row = table.setdefault(buffer.device, {})
-        row[column] = row.get(column, 0) + buffer.size_bytes
-    return doc.MemoryByComponent(
-        basis=budget.basis,
-        ctx=budget.ctx,
-        devices=tuple(
+
+    def rows(buffers: Iterable[BufferTruth]) -> tuple[doc.ComponentMemory, ...]:
+        return tuple(
             doc.ComponentMemory(
                 id=name,
                 name=devices[name].name if name in devices else None,
                 total_bytes=devices[name].total_bytes if name in devices else None,
                 **row,
             )
-            for name, row in table.items()
-        ),
+            for name, row in _components(buffers, str).items()
+        )
+
+    memory = doc.MemoryByComponent(basis=shown.basis, ctx=shown.ctx, devices=rows(shown.buffers))
+    if predicted is None:
+        return memory
+    overflows = [one for _record, one in evidence.of(MemoryOverflow)]
+    questioned = bool(overflows) or predicted.limited_by not in {None, "trained window"}
+    return memory.model_copy(
+        update={
+            "predicted": rows(predicted.buffers),
+            "predicted_ctx": predicted.ctx,
+            "error_bytes": predicted.error_bytes,
+            "longest_window": predicted.longest_window,
+            "limited_by": predicted.limited_by,
+            "compared": _compared(evidence, predicted, measured, list(devices)),
+            "overflowed": tuple(
+                doc.MemoryLacking(
+                    device=one.device,
+                    component=one.component,
+                    lacking_bytes=one.lacking_bytes,
+                    piece_bytes=one.piece_bytes,
+                    basis=one.basis,
+                    other_split=one.other_split,
+                )
+                for one in overflows
+            ),
+            "levers": tuple(
+                doc.MemoryLever(**lever.model_dump()) for lever in (predicted.levers if questioned else ())
+            ),
+            "cache_types": tuple(
+                doc.MemoryCacheType(kv=one.kv, tokens=one.tokens, refused=one.refused_because is not None)
+                for one in (predicted.by_cache_type if questioned else ())
+            ),
+        }
+    )
+
+
+def _compared(
+    evidence: EvidenceSet, predicted: MemoryBudget, logged: MemoryBudget | None, names: list[str]
+) -> tuple[doc.MemoryCompared, ...]:
+    """Put prediction and log of each device side by side. A log of a start that failed is not whole, so it neither agrees nor not."""
+    score = evidence.last(MemoryScore)
+    launch = evidence.last(Launch)
+    whole = launch is None or launch.healthy
+    agrees = {one.device: one.agrees for one in score.differences} if score is not None and whole else {}
+
+    def place(device: str) -> str:
+        return place_of(device, names)
+
+    expected = _components(predicted.buffers, place)
+    found = _components(logged.buffers, place) if logged is not None else {}
+    shown = {place(name): name for name in ("host", *names)}
+    return tuple(
+        doc.MemoryCompared(
+            device=shown.get(at, at),
+            predicted=doc.ComponentMemory(id=at, **expected[at]) if at in expected else None,
+            logged=doc.ComponentMemory(id=at, **found[at]) if at in found else None,
+            agrees=agrees.get(at),
+        )
+        for at in sorted({*expected, *found})
     )
 
 

@@ -34,6 +34,7 @@ from .figures import (
     plain,
     size,
 )
+from .memory import memory_shown
 from .view import (
     STEPS,
     CauseRow,
@@ -173,6 +174,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         charts=charts,
         heat=heat_map([r for r in document.rungs if r.run == run]),
         stacks=stacks,
+        memory=memory_shown(memory, lambda items, what: make.some(items, limits.unknown, what)),
         stack_at=memory.ctx if memory else None,
         stack_basis=(memory.basis or "") if memory else "",
         causes=_causes(make, verdict),

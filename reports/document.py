@@ -451,12 +451,61 @@ class ComponentMemory(Part):
     other_bytes: Count | None = None
 
 
+class MemoryCompared(Part):
+    """Optional: one device's memory as it was predicted, beside the log. ``agrees``: within 3 % or 100 MiB; null where the log is not whole."""
+
+    device: Text
+    predicted: ComponentMemory | None = None
+    logged: ComponentMemory | None = None
+    agrees: bool | None = None
+
+
+class MemoryLacking(Part):
+    """Optional: what did not fit, on which device, by how much."""
+
+    device: Text
+    component: Text
+    lacking_bytes: Count | None = None
+    piece_bytes: Count | None = None
+    basis: Literal["log", "model"]
+    other_split: tuple[Count, ...] = ()
+
+
+class MemoryLever(Part):
+    """Optional: the longest window with one change on top of those before it."""
+
+    lever: Text
+    tokens: Count
+    gain: int
+    weights_bytes: Count
+    context_bytes: Count
+    costs_quality: bool = False
+    tensor_split: tuple[Count, ...] = ()
+
+
+class MemoryCacheType(Part):
+    """Optional: the longest window with one cache type, all else as it is."""
+
+    kv: Text
+    tokens: Count | None = None
+    refused: bool = False
+
+
 class MemoryByComponent(Part):
-    """Optional: where memory went, by device and component."""
+    """Optional: where memory went, by device and component; and as the model file predicts it."""
 
     basis: Literal["log", "planner", "model"] | None = None
     ctx: Count | None = None
     devices: tuple[ComponentMemory, ...] = ()
+    predicted: tuple[ComponentMemory, ...] = ()
+    predicted_ctx: Count | None = None
+    error_bytes: Count | None = None
+    longest_window: Count | None = None
+    limited_by: Text | None = None
+    compared: tuple[MemoryCompared, ...] = ()
+    overflowed: tuple[MemoryLacking, ...] = ()
+    levers: tuple[MemoryLever, ...] = Field(default=(), description="only where memory is in question")
+    cache_types: tuple[MemoryCacheType, ...] = ()
 
 
 class LadderValues(Part):

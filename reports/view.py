@@ -16,6 +16,7 @@ from .figures import NO, YES, number, percent, size
 
 if TYPE_CHECKING:
     from .escape import Ours
+    from .memory import MemoryShown
 
 Text = Words | str
 """What a place of the report holds; :class:`~reports.escape.Ours` is a ``str``."""
@@ -333,6 +334,7 @@ class View:
     devices: tuple[tuple[str, str], ...]
     charts: tuple[Chart, ...]
     heat: HeatMap | None
+    memory: MemoryShown | None
     stacks: tuple[Stack, ...]
     stack_at: int | None
     stack_basis: str
