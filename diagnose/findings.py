@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.evidence.control import ControlRun
+from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.records import EvidenceSet
 from probes.evidence.request import ConcurrencyTrial
 from probes.evidence.sizes import MIB, show_size
@@ -27,6 +28,11 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     soak = evidence.last(SoakReading)
     if soak is not None:
         said += soak_in_words(soak)
+    chains, apart = evidence.last(ChainScore), evidence.last(TokenDivergence)
+    if chains is not None:
+        said.append(chains_in_words(chains))
+    if apart is not None:
+        said.append(divergence_in_words(apart))
     return tuple(said)
 
 
@@ -71,6 +77,30 @@ def soak_in_words(soak: SoakReading) -> Iterator[Words]:
         )
     if soak.stopped in _ENDED:
         yield _ENDED[soak.stopped]
+
+
+def divergence_in_words(apart: TokenDivergence) -> Words:
+    """Say how far two runs' next tokens are apart."""
+    return words(
+        "Compared with run {run} ({other} cache), the likeliest next token is the same at {same} % of {count} places; the median distance is {bits} bits.",
+        run=apart.other_run,
+        other=f"{apart.other_type_k or 'default'}/{apart.other_type_v or 'default'}",
+        same=round(apart.same_top * 100),
+        count=apart.positions,
+        bits=f"{apart.median:.4f}",
+    )
+
+
+def chains_in_words(score: ChainScore) -> Words:
+    """Say how many chains of facts were followed, beside single facts."""
+    return words(
+        "Chains of {steps} facts followed to their end: {hit} of {asked}; single facts of the same text: {single} of {single_asked}.",
+        steps=score.steps,
+        hit=score.hit,
+        asked=score.asked,
+        single=score.single_hit,
+        single_asked=score.single_asked,
+    )
 
 
 def control_in_words(run: ControlRun) -> Iterator[Words]:

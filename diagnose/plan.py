@@ -55,14 +55,17 @@ FILES: Mapping[str, tuple[type[Payload], float]] = {
 QUESTION_MINUTES = 0.3
 
 
-def order_for(symptom: str | None, *, control: bool = False, soak: bool = False) -> tuple[str, ...]:
+def order_for(
+    symptom: str | None, *, control: bool = False, soak: bool = False, damage: bool = False
+) -> tuple[str, ...]:
     """Give the probes of a symptom in their order.
 
     ``control``: a control server was given; without one nothing is compared. ``soak``: a session of many turns was asked for, or the answers say that
-    it happens in one (:func:`over_many_turns`).
+    it happens in one (:func:`over_many_turns`). ``damage``: the cache is quantised, or another run of the case under another type was asked the same.
     """
     order = ORDER.get(symptom, ORDER[None])
-    return (*order, *(("control",) if control else ()), *(("soak",) if soak else ()))
+    more = (("damage", damage), ("control", control), ("soak", soak))
+    return (*order, *(name for name, wanted in more if wanted))
 
 
 def over_many_turns(symptom: str | None, answers: Iterable[Answer]) -> bool:

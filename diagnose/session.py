@@ -34,7 +34,9 @@ from probes.base import Probe, ProbeContext, Progress, Sent
 from probes.cache_reuse import CacheReuseProbe
 from probes.control import ControlProbe, control_at, same_origin
 from probes.counting import counter_for
+from probes.damage import DamageProbe
 from probes.evidence.answers import Answer
+from probes.evidence.damage import NextTokens
 from probes.evidence.errors import (
     CouldNotLookError,
     CtxDoctorError,
@@ -75,6 +77,9 @@ LOG_EVENTS = 400
 """At most so many events of one log go into the case."""
 SHORT_RUNG_CANARIES = 27
 LOOK_AGAIN_S = 10.0
+UNQUANTISED = frozenset({"f16", "f32", "bf16", "fp16", "float16", "bfloat16", "auto", "default"})
+DAMAGE_TOKENS = 2048
+"""Length of the text on which cache types are compared: the same in each run, whatever its window."""
 TAIL_TOKENS = 64
 """Left in each rung for the question that follows the text; the chat template's own tokens are added where they can be counted."""
 CODE_WINDOW = 16_384
@@ -619,6 +624,8 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
         return SpeedProbe([texts[0], texts[-1]] if len(texts) > 1 else texts, first_attempt=10)
     if name == "control":
         return _control(one, shape, rungs)
+    if name == "damage":
+        return _damage(one, shape, passed)
     if name == "soak":
         return _soak(one, shape)
     raise ValueError(name)
@@ -627,7 +634,37 @@ def _probe(name: str, one: Walk, shape: Shape) -> Probe | None:
 def _order(one: Walk) -> tuple[str, ...]:
     """Give the probes of this run in their order."""
     soak = one.options.soak is not None or over_many_turns(one.case.symptom, one.case.payloads(Answer))
-    return order_for(one.case.symptom, control=bool(one.options.control_url), soak=soak)
+    damage = one.case.symptom in {None, "forgetting"} and (_quantised(one) or bool(one.case.payloads(NextTokens)))
+    return order_for(one.case.symptom, control=bool(one.options.control_url), soak=soak, damage=damage)
+
+
+def _cache_types(one: Walk) -> tuple[str | None, str | None]:
+    """Give the types of the K and V cache that are set; None where none is."""
+    found_types: dict[str, str] = {}
+    for reading in one.mine(Configuration):
+        for name in ("kv_type_k", "kv_type_v"):
+            setting = reading.settings.get(name)
+            if setting is not None and isinstance(setting.value, str):
+                found_types[name] = setting.value.lower()
+    return found_types.get("kv_type_k"), found_types.get("kv_type_v")
+
+
+def _quantised(one: Walk) -> bool:
+    return any(kind is not None and kind not in UNQUANTISED for kind in _cache_types(one))
+
+
+def _damage(one: Walk, shape: Shape, passed: Sequence[int]) -> Probe:
+    """Make the look for damage, at a length that passed and that every run of the case asks alike."""
+    base = one.last(RecallBase)
+    model = one.last(ModelIdentity)
+    earlier = [(run, piece) for run in range(1, one.run) for piece in one.case.payloads(NextTokens, run)]
+    return DamageProbe(
+        min(DAMAGE_TOKENS, max(passed, default=DAMAGE_TOKENS), shape.window // 2),
+        style=base.style if base is not None else "completion",
+        model=model.name if model is not None else None,
+        types=_cache_types(one),
+        earlier=earlier,
+    )
 
 
 def _soak(one: Walk, shape: Shape) -> Probe:

@@ -397,6 +397,25 @@ FULL_REPROCESS_REASON = Fact(
 CACHE_EVICTED_SEEN = _yes("cache.evicted_seen", words("The log says that a cached prefix was thrown away"))
 CORRUPT_SEEN = _yes("quality.corrupt_seen", words("Broken output (not a number, invalid tokens, garbage) was seen"))
 
+# Damage that single facts do not show
+
+CHAINS_RIGHT = _share("quality.chains", words("Chains of facts that were followed to their end"))
+CHAINS_BREAK = _yes("quality.chains_break", words("Single facts are found, chains of facts are not followed"))
+NEXT_TOKEN_SAME = _share(
+    "quality.next_token_same", words("Share of places at which the likeliest next token is that of a cache with more bits")
+)
+NEXT_TOKEN_DIVERGENCE = Fact(
+    "quality.next_token_divergence",
+    float,
+    words("Distance of the next token's distribution from that of a cache with more bits, median"),
+    unit="bits",
+    low=0.0,
+    high=1.0,
+)
+NEXT_TOKEN_HARMED = _yes(
+    "quality.next_token_harmed", words("The next token is often another one than with a cache of more bits")
+)
+
 # A session of many turns
 
 SESSION_VERIFIED = _tokens("session.verified_tokens", words("Length up to which a session of many turns stayed whole"))

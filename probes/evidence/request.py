@@ -65,6 +65,9 @@ class Completion(Payload):
     drafted_tokens: int | None = Field(default=None, ge=0)
     accepted_tokens: int | None = Field(default=None, ge=0)
     error: RequestError | None = None
+    logprobs: tuple[dict[str, float], ...] = Field(
+        default=(), description="for each generated token the likeliest ones: id (or text) to natural log-probability"
+    )
     text: Text | None = Field(default=None, description="the model's answer; never the user's own prompt")
 
     @property

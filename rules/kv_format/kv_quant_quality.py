@@ -21,11 +21,14 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, before
 from rules.facts import (
+    CHAINS_BREAK,
+    CHAINS_RIGHT,
     CORRUPT_SEEN,
     FAILURE_ABOUT,
     KV_BITS,
     KV_SMALLER_TYPE_SET,
     KV_TYPE_K,
+    NEXT_TOKEN_HARMED,
     NOT_CUT,
     RECALL_AT_LONGEST,
     RECALL_BASE,
@@ -60,6 +63,18 @@ RULE = Rule(
             words("It finds facts, but reasons, counts or uses tools worse; or a score fell."),
             any_of(TOLD_WHAT_IS_WRONG.has("reasoning"), TOLD_WHAT_IS_WRONG.has("score-fell")),
             if_true=FAIR,
+            if_false=-SLIGHT,
+        ),
+        Clue(
+            words("The same text is gone on with differently than under a cache of more bits."),
+            NEXT_TOKEN_HARMED.is_(True),
+            if_true=STRONG,
+            if_false=-FAIR,
+        ),
+        Clue(
+            words("Single facts are found, but chains of facts are not followed."),
+            CHAINS_BREAK.is_(True),
+            if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
         Clue(words("The cache type was changed before it began."), TOLD_CHANGED.has("cache-type"), if_true=SLIGHT),
@@ -98,7 +113,9 @@ RULE = Rule(
                 Expect(
                     "kv-quant-quality",
                     any_of(
-                        before(RECALL_AT_LONGEST) * 1.15 < RECALL_AT_LONGEST, before(RECALL_BASE) * 1.1 < RECALL_BASE
+                        before(RECALL_AT_LONGEST) * 1.15 < RECALL_AT_LONGEST,
+                        before(RECALL_BASE) * 1.1 < RECALL_BASE,
+                        before(CHAINS_RIGHT) * 1.5 < CHAINS_RIGHT,
                     ),
                     words("The same questions are answered better at the same length."),
                 ),

@@ -1,0 +1,58 @@
+"""Chains of facts, and next-token distributions compared with a run under another cache type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from probes.evidence.damage import ChainScore, TokenDivergence
+from rules.engine.derivation import Reading, Sight, derivation, reading, unread
+from rules.facts import CHAINS_BREAK, CHAINS_RIGHT, NEXT_TOKEN_DIVERGENCE, NEXT_TOKEN_HARMED, NEXT_TOKEN_SAME
+
+FOUND = 0.8
+"""From this share of single facts on, the text is read well."""
+BROKEN = 0.34
+HARMED_SAME = 0.85
+HARMED_BITS = 0.03
+"""A likeliest token that changes at more than every seventh place, or this distance at the median place: no rounding of an 8-bit cache does that."""
+
+
+def bits_of(kind: str | None) -> float:
+    """Give the bits of a cache type by its name; 16 where none was named, which is what servers take."""
+    if not kind:
+        return 16.0
+    match = re.search(r"(\d+)", kind)
+    return float(match[1]) if match else 16.0
+
+
+@derivation(reads=(ChainScore,), gives=(CHAINS_RIGHT, CHAINS_BREAK))
+def chains(sight: Sight) -> Iterator[Reading]:
+    """Give the share of chains that were followed. They are asked where the cache is quantised: else nothing is open."""
+    latest = sight.last(ChainScore)
+    if latest is None:
+        for fact in (CHAINS_RIGHT, CHAINS_BREAK):
+            yield unread(fact, "not-offered", "chains of facts were not asked")
+        return
+    evidence, score = latest
+    yield reading(CHAINS_RIGHT, score.hit / score.asked, evidence)
+    if score.single_hit / score.single_asked >= FOUND:
+        yield reading(CHAINS_BREAK, score.hit / score.asked < BROKEN, evidence)
+    else:
+        yield unread(CHAINS_BREAK, "failed", "single facts are not found either")
+
+
+@derivation(reads=(TokenDivergence,), gives=(NEXT_TOKEN_SAME, NEXT_TOKEN_DIVERGENCE, NEXT_TOKEN_HARMED))
+def next_tokens(sight: Sight) -> Iterator[Reading]:
+    """Compare with a run of more bits. The other way round it says nothing about this run's cache."""
+    latest = sight.last(TokenDivergence)
+    if latest is not None:
+        evidence, apart = latest
+        mine = min(bits_of(apart.type_k), bits_of(apart.type_v))
+        if mine < min(bits_of(apart.other_type_k), bits_of(apart.other_type_v)):
+            yield reading(NEXT_TOKEN_SAME, apart.same_top, evidence)
+            yield reading(NEXT_TOKEN_DIVERGENCE, apart.median, evidence)
+            harmed = apart.same_top < HARMED_SAME or apart.median > HARMED_BITS
+            yield reading(NEXT_TOKEN_HARMED, harmed, evidence)
+            return
+    for fact in (NEXT_TOKEN_SAME, NEXT_TOKEN_DIVERGENCE, NEXT_TOKEN_HARMED):
+        yield unread(fact, "not-offered", "there is no run of the same text under a cache of more bits to compare with")
