@@ -128,10 +128,14 @@ class _Reading:
         self.values: dict[str, ReadBack] = {}
         self.unknown: dict[str, str] = {}
 
-    def put(self, name: str, value: Value, source: Source, *, asked: bool = False, raw: str = "") -> None:
+    def put(
+        self, name: str, value: Value, source: Source, *, asked: bool = False, raw: str = "", asked_value: Value = None
+    ) -> None:
         if value is None:
             return
-        self.values[name] = ReadBack(value=_plain(value), source=source, asked=asked, raw=raw[:500])
+        self.values[name] = ReadBack(
+            value=_plain(value), source=source, asked=asked, raw=raw[:500], asked_value=_plain(asked_value)
+        )
         self.unknown.pop(name, None)
 
     def cannot(self, name: str, why: str) -> None:
@@ -183,7 +187,7 @@ _RANK: Mapping[str, int] = {
 
 def _of_settings(reading: _Reading, evidence: EvidenceSet) -> None:
     best: dict[str, tuple[int, Value, Source, str]] = {}
-    asked: set[str] = set()
+    asked: dict[str, Value] = {}
     unread: dict[str, str] = {}
     for _record, configuration in evidence.of(Configuration):
         for name, setting in configuration.settings.items():
@@ -193,10 +197,11 @@ def _of_settings(reading: _Reading, evidence: EvidenceSet) -> None:
             if name not in best or rank >= best[name][0]:
                 best[name] = (rank, setting.value, setting.source, setting.raw)
             if setting.source in {"process", "file", "user"}:
-                asked.add(name)
+                asked[name] = setting.value
         unread |= dict(configuration.unread)
     for name, (_rank, value, source, raw) in best.items():
-        reading.put(name, value, source, asked=name in asked, raw=raw)
+        other = asked.get(name) if name in asked and not _same(asked[name], value) else None
+        reading.put(name, value, source, asked=name in asked, raw=raw, asked_value=other)
     for name, why in unread.items():
         if name not in UNIMPORTANT:
             reading.cannot(name, why)
@@ -416,8 +421,14 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
                 _cannot(unread, name, before, after)
             continue
         if one is not None and two is not None:
-            if not _same(one.value, two.value):
-                found[name] = Changed(name, one.value, two.value, two.source, asked=one.asked or two.asked)
+            was, now = (each.value if each.asked_value is None else each.asked_value for each in (one, two))
+            if one.asked and two.asked and not _same(was, now):
+                # what was asked for differs, whatever the server says that it took
+                found[name] = Changed(name, was, now, two.source)
+            elif not _same(one.value, two.value):
+                found[name] = Changed(name, one.value, two.value, two.source, asked=one.asked is not two.asked)
+            elif one.asked is not two.asked and not _same(was, now):
+                found[name] = Changed(name, was, now, two.source)
             continue
         here, other = (one, after) if one is not None else (two, before)
         if here is None:

@@ -18,6 +18,7 @@ class ReadBack(Record):
     value: Any = None
     source: Source
     asked: bool = False
+    asked_value: Any = Field(default=None, description="what was asked for, where the server says that it took something else")
     raw: Text = ""
 
 

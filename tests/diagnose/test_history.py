@@ -287,6 +287,21 @@ def test_defaults_that_moved_with_a_new_build_are_listed_and_not_counted():
     }
 
 
+def test_what_was_asked_for_counts_also_where_the_server_says_something_else():
+    """A setting that the server does not show in its answers, or ignores, was changed all the same."""
+    world = World()
+    world.over_http = {"n_predict": -1}
+    first = world.snapshot()
+    one = difference(first, world.change("-n", 100).snapshot()).single
+    assert (one.name, one.before, one.after) == ("n_predict", -1, 100)
+    second = world.snapshot()
+    one = difference(second, world.change("-n", 200).snapshot()).single
+    assert (one.name, one.before, one.after) == ("n_predict", 100, 200)
+    world.over_http = {"n_predict": 50}
+    one = difference(second, world.change("-n", 100).snapshot()).single
+    assert (one.name, one.asked) == ("n_predict", False)
+
+
 def test_setting_just_the_default_changes_nothing():
     """``-ub 512`` where 512 holds anyway; a cache type that the log says was taken."""
     world = World()
