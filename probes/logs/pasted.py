@@ -25,7 +25,7 @@ from probes.evidence.subject import BackendIdentity, Configuration, Setting
 
 from .fold import Folder
 from .frame import clean, time_and_level
-from .prose import read_length, read_prose
+from .prose import is_remedy, read_length, read_prose, sentences
 from .reader import collect_log, tail_events
 from .source import open_source
 
@@ -148,8 +148,11 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         found(event, source="report", origin=f"{name}, line {event.line}")
         for event in _prose_events(text, seen_lines, name)
     )
-    evidence.extend(_settings(text, "\n".join(code), running, name))
     backend = _backend(text)
+    evidence.extend(_settings(text, "\n".join(code), running, name))
+    loose = _loose_flags(running, backend.name if backend is not None else None)
+    if loose is not None:
+        evidence.append(found(loose, source="report", origin=f"{name}, flags"))
     if backend is not None:
         evidence.append(found(backend, source="report", origin=name))
         choice = backend.name
@@ -260,7 +263,8 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
         configuration = parse_command(split_command(command), source="report")
         if configuration.settings:
             evidence.append(found(configuration, source="report", origin=f"{name}, command"))
-    variables = {match[1]: match[2][:400] for match in list(_VARIABLE.finditer(text))[:200]}
+    told = " \n".join(part for part in sentences(prose) if not is_remedy(part))
+    variables = {match[1]: match[2][:400] for match in list(_VARIABLE.finditer(f"{code}\n{told}"))[:200]}
     if variables:
         backend = next(
             (
@@ -278,10 +282,49 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
         evidence.append(
             found(parse_modelfile(modelfile, source="report"), source="report", origin=f"{name}, Modelfile")
         )
-    settings = _named_settings(f"{prose}\n{code}")
+    settings = _named_settings(
+        "\n".join(row for row in prose.split("\n") if len(row) > 2000 or not is_remedy(row)) + f"\n{code}"
+    )
     if settings:
         evidence.append(found(Configuration(settings=settings), source="report", origin=f"{name}, settings"))
     return evidence
+
+
+_FLAG = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]{0,40})(?:(?:=| {1,2})[\"'`]?([^\s\"'`,;()]{1,120}))?")
+_FLAGS_OF = (
+    ("vllm", frozenset(["--max-model-len", "--gpu-memory-utilization", "--max-num-seqs", "--max-num-batched-tokens", "--enforce-eager", "--kv-cache-dtype"])),
+    ("sglang", frozenset(["--mem-fraction-static", "--chunked-prefill-size", "--context-length", "--max-running-requests"])),
+    ("koboldcpp", frozenset(["--contextsize", "--quantkv", "--gpulayers", "--usecublas", "--usevulkan", "--blasbatchsize"])),
+    ("llama.cpp", frozenset(["-c", "--ctx-size", "-np", "--parallel", "-ub", "--ubatch-size", "-b", "--batch-size", "-ngl", "-ctk", "-ctv", "-fa", "-ts", "-sm",
+        "--tensor-split", "--cache-type-k", "--cache-type-v", "--cache-ram", "-ot", "--n-cpu-moe", "-ncmoe", "--cpu-moe", "-md", "--model-draft", "--mmproj",
+        "--flash-attn", "--no-mmap", "--mlock", "--swa-full", "--context-shift", "--kv-unified", "--fit"])),
+)  # fmt: skip
+
+
+def _loose_flags(prose: str, backend: str | None) -> Configuration | None:
+    """Read flags that somebody names in a sentence without the whole command: each as it is first said, what only helped left out."""
+    words: list[str] = []
+    seen: set[str] = set()
+    for part in sentences(prose):
+        if "-" not in part or is_remedy(part) or _PROGRAM.search(part):
+            continue
+        for match in _FLAG.finditer(part):
+            flag = match[1]
+            if flag not in seen and any(flag in flags for _name, flags in _FLAGS_OF):
+                seen.add(flag)
+                words.append(flag)
+                if match[2] is not None and not match[2].startswith("-"):
+                    words.append(match[2].rstrip(".:?!"))
+        if len(words) > 80:
+            break
+    if not words:
+        return None
+    kind = next((name for name, flags in _FLAGS_OF if seen <= flags), None)
+    family = {"llama.cpp", "ik_llama.cpp", "beellama.cpp", "llama-cpp-python", "llama-swap", "llama-manager"}
+    if kind == "llama.cpp" and backend in family:
+        kind = backend
+    configuration = parse_command(words, None, kind or backend or "llama.cpp", source="report")
+    return configuration if configuration.settings else None
 
 
 def _named_settings(text: str) -> dict[str, Setting]:
