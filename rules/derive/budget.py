@@ -51,7 +51,7 @@ def longest(sight: Sight) -> Iterator[Reading]:
             yield reading(fact, None if window is None else _plain(window), evidence)
         yield reading(SAFE_UBATCH, steps.ubatch, evidence)
         yield reading(SAFE_GPU_LAYERS, steps.gpu_layers, evidence)
-        yield reading(SAFE_SPLIT, steps.tensor_split or None, evidence)
+        yield reading(SAFE_SPLIT, tuple(map(str, steps.tensor_split)) or None, evidence)
 
 
 @derivation(reads=(MemoryOverflow,), gives=(OVERFLOW_COMPONENT, OVERFLOW_DEVICE, OVERFLOW_BYTES, OTHER_SPLIT_FITS))
