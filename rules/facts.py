@@ -384,6 +384,7 @@ CACHED_ON_EXTENSION = _share(
 CACHED_ON_RETURN = _share(
     "cache.return_share", words("Share of a prompt that came from the cache when it was sent again after a longer one")
 )
+PROMPT_CACHE_ON = _yes("config.prompt_cache", words("The server keeps a cache of prompts, by its settings"))
 CACHE_OFF_WORKS = _yes("cache.off_works", words("A request can be sent that uses no cache"))
 FULL_REPROCESS_SEEN = _yes(
     "cache.full_reprocess_seen", words("The log says that the whole prompt had to be processed again")

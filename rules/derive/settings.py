@@ -27,6 +27,7 @@ from rules.facts import (
     MODEL_BYTES,
     PARALLEL_SET,
     PROJECTOR,
+    PROMPT_CACHE_ON,
     RECURRENT,
     ROPE_BASE_RATIO,
     ROPE_BASE_SET,
@@ -224,10 +225,10 @@ def _types(k: str, v: str, evidence: Evidence) -> Iterator[Reading]:
 @derivation(
     reads=(Configuration, LogEvent),
     needs=(BACKEND,),
-    gives=(FLASH_ATTENTION, FLASH_FORCED_OFF, SPECULATION, PROJECTOR, CONTEXT_SHIFT_ON),
+    gives=(FLASH_ATTENTION, FLASH_FORCED_OFF, SPECULATION, PROJECTOR, CONTEXT_SHIFT_ON, PROMPT_CACHE_ON),
 )
 def switches(sight: Sight) -> Iterator[Reading]:
-    """Give what is on and off: flash attention, speculation, projector, context shift."""
+    """Give what is on and off: flash attention, speculation, projector, context shift, prompt cache."""
     for evidence, event in sight.of(LogEvent):
         if (
             event.event == "flash-attention"
@@ -262,6 +263,11 @@ def switches(sight: Sight) -> Iterator[Reading]:
         shift = _flag(_value(settings.get("context_shift")))
         if shift is not None:
             yield reading(CONTEXT_SHIFT_ON, shift, evidence)
+        cache = _flag(_value(settings.get("cache_prompt")))
+        if cache is not None:
+            yield reading(PROMPT_CACHE_ON, cache, evidence)
+        elif complete:
+            yield reading(PROMPT_CACHE_ON, True, evidence)
 
 
 @derivation(

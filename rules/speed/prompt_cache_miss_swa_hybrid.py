@@ -25,6 +25,7 @@ from rules.facts import (
     CACHED_ON_REPEAT,
     CACHED_ON_RETURN,
     FULL_REPROCESS_REASON,
+    PROMPT_CACHE_ON,
     RECURRENT,
     SLIDING_WINDOW,
     SWA_FULL,
@@ -89,6 +90,7 @@ RULE = Rule(
             words("The client changes the prompt near its beginning."), TOLD_PREFIX_CHANGES.is_(True), if_true=-STRONG
         ),
         Clue(words("The server was changed before it began."), TOLD_CHANGED.has("server"), if_true=SLIGHT),
+        Clue(words("The server's settings switch the prompt cache off."), PROMPT_CACHE_ON.is_(False), if_true=-FAIR),
         Clue(words("Other requests come between."), TOLD_REQUESTS_BETWEEN.is_(True), if_true=-FAIR),
         Clue(
             words("Another client is fast with the same server and model."), TOLD_OTHER_CLIENT.is_(True), if_true=-FAIR

@@ -23,6 +23,7 @@ from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test
 from rules.facts import (
     CACHED_ON_REPEAT,
     PROJECTOR,
+    PROMPT_CACHE_ON,
     TOLD_CHANGED,
     TOLD_OTHER_ENGINE,
     TOLD_PREFIX_CHANGES,
@@ -47,6 +48,7 @@ RULE = Rule(
             if_true=STRONG,
             if_false=-STRONG,
         ),
+        Clue(words("The server's settings switch the prompt cache off."), PROMPT_CACHE_ON.is_(False), if_true=FAIR),
         Clue(
             words("All of the chat is read again at each message."),
             TOLD_REREADS.is_("all"),
