@@ -97,6 +97,9 @@ def predict(
         return
     yield found(budget, source="file", run=run, origin=origin)
     short = overflows(budget, room.devices, host_free_bytes=None if room.host_is_rough else room.host)
+    if running:
+        # it did load: what lacks less than the prediction may be off by lacks nothing
+        short = [one for one in short if (one.lacking_bytes or 0) > (budget.error_bytes or 0)]
     for one in short:
         split = budget.steps.tensor_split if budget.steps is not None and one.device != "host" else ()
         yield found(one.model_copy(update={"other_split": split}), source="file", run=run, origin=origin)

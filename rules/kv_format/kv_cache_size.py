@@ -179,8 +179,10 @@ RULE = Rule(
 
 
 def _shorter(window: int | None, fits: int | None) -> int | None:
-    if fits is not None and (window is None or 0 < fits < window):
-        return fits or None
+    if fits == 0:
+        return None
+    if fits is not None and (window is None or fits < window):
+        return fits
     return window // 2 if window else None
 
 
