@@ -72,7 +72,7 @@ def test_wrong_positions_are_named_and_not_recall_alone(seed, tmp_path):
 
 def test_a_healthy_server_is_verified_and_nothing_is_named(tmp_path):
     """Law: where nothing is wrong, nothing is named, and a window is verified three times in a row."""
-    _code, document, _planted = run_demo("healthy", 0, tmp_path)
+    _code, document, _planted = run_demo("healthy", 0, tmp_path, "240s")
     assert document["verdict"]["named"] == []
     assert not [one for one in document["verdict"]["causes"] if one["band"] == "likely"]
     assert document["window"]["verified_input_tokens"] is not None
