@@ -11,6 +11,7 @@ from diagnose.findings import said_by_probes
 from diagnose.version import version
 from diagnose.window import WindowVerdict, window_verdict
 from probes.allocation import NOT_ALLOCATED
+from probes.backends.commands import detect_backend
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import (
     BufferTruth,
@@ -463,13 +464,17 @@ _PATHS = {
 
 def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> dict[str, Unavailable]:
     found: dict[str, Unavailable] = {}
-    had_process = any(record.source == "process" for record, _reading in evidence.of(Configuration))
+    # a program that starts the server by its own means shows no flags: then nothing is known of what was set
+    had_process = any(
+        record.source == "process" and reading.command and detect_backend(reading.command) is not None
+        for record, reading in evidence.of(Configuration)
+    )
     for name, path in _PATHS.items():
         if name not in settings:
             note = (
                 "not on the server's command line, so its default holds"
                 if had_process
-                else "the server does not tell it over HTTP, and its command line was not seen"
+                else "the server does not tell it over HTTP, and no command line that sets it was seen"
             )
             found[path] = Unavailable(why="not-offered", note=note)
     for record in evidence.all:
