@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from diagnose.ui import Ui
 from probes.backends.base import Backend
-from probes.backends.commands import parse_command
+from probes.backends.commands import as_text, detect_backend, parse_command
 from probes.backends.http import Http, is_loopback
 from probes.backends.recognise import recognise
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
@@ -77,6 +77,14 @@ def at_process(process: ServerProcess | None, why: str, backend: str | None, run
         yield not_found(Configuration, "not-offered", why, source="process", run=run, origin="process")
         return
     settings = parse_command(process.argv, process.environment, backend)
+    if detect_backend(process.argv) is None:
+        # a program that starts the server by its own means: flags that it does not show are not the server's defaults
+        shown = as_text(settings.command or ())[:400]
+        unread = {
+            **settings.unread,
+            "command": f"the server is started by a program that shows no flags of it: {shown}",
+        }
+        settings = settings.model_copy(update={"command": None, "unread": unread})
     yield found(settings, source="process", run=run, origin=f"process {process.pid}")
     yield from asked_window(settings, run, f"process {process.pid}")
 

@@ -89,13 +89,32 @@ def test_a_run_measures_judges_and_reports(server, tmp_path):
     )
     assert done.returncode in {1, 4}, done.stderr
     document = json.loads(done.stdout)
-    assert document["subject"]["window"] == {"asked": 6144, "trained": 16384, "per_slot": 3072, "slots": 2, "in_force": 3072}
+    assert document["subject"]["window"] == {
+        "asked": 6144,
+        "trained": 16384,
+        "per_slot": 3072,
+        "slots": 2,
+        "in_force": 3072,
+    }
     assert document["subject"]["backend"]["name"] == "llama.cpp"
     assert document["verdict"]["causes"][0]["id"] == "slots-divide-ctx"
     assert done.returncode == 1
     assert document["sent"]["requests"] > 0
     assert document["criteria"]["hash"]
-    assert {"case", "subject", "criteria", "rungs", "window", "verdict", "verdicts", "next_test", "changes", "evidence", "sent", "unknown"} <= set(document)
+    assert {
+        "case",
+        "subject",
+        "criteria",
+        "rungs",
+        "window",
+        "verdict",
+        "verdicts",
+        "next_test",
+        "changes",
+        "evidence",
+        "sent",
+        "unknown",
+    } <= set(document)
     test = document["next_test"]
     assert test["variable"] == "parallel"
     assert "-np 1" in test["command"]
@@ -108,11 +127,27 @@ def test_a_run_measures_judges_and_reports(server, tmp_path):
 def test_kill_9_in_the_middle_then_resume_measures_no_rung_twice(server, tmp_path):
     """Law: after SIGKILL at a random moment, ``run --case`` goes on: no attempt is lost, none is measured twice."""
     home = tmp_path / "home"
-    command = [sys.executable, "-m", "diagnose", "run", server.url, "--case", "k", "--ladder", "512,1024,1536,2048,2560", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "diagnose",
+        "run",
+        server.url,
+        "--case",
+        "k",
+        "--ladder",
+        "512,1024,1536,2048,2560",
+        "--quiet",
+    ]
     environment = {**os.environ, "CTXDOCTOR_HOME": str(home), "PYTHONPATH": str(ROOT)}
     journal = home / "cases" / "k" / JOURNAL
     for wanted in (2, 4):
-        process = subprocess.Popen(command if wanted == 2 else [*command[:4], "--case", "k", "--quiet"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command if wanted == 2 else [*command[:4], "--case", "k", "--quiet"],
+            env=environment,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+        )
         ends = time.monotonic() + 120
         while time.monotonic() < ends and process.poll() is None:
             if journal.exists() and journal.read_text(errors="replace").count('"kind":"rung"') >= wanted:
@@ -137,11 +172,24 @@ def test_kill_9_in_the_middle_then_resume_measures_no_rung_twice(server, tmp_pat
 def test_a_failed_launch_is_evidence_and_names_what_did_not_fit(model, tmp_path):
     """Law: a server that does not start gives a report with its own lines, and the command with one flag changed."""
     command = " ".join(server_command(model, "-c", "4096", "-ctv", "q4_0", "-fa", "off"))
-    done = ctxdoctor("run", "--launch", command, "--symptom", "immediate-oom", "--format", "json", home=tmp_path / "home", cwd=tmp_path)
+    done = ctxdoctor(
+        "run",
+        "--launch",
+        command,
+        "--symptom",
+        "immediate-oom",
+        "--format",
+        "json",
+        home=tmp_path / "home",
+        cwd=tmp_path,
+    )
     document = json.loads(done.stdout)
     assert document["verdict"]["causes"][0]["id"] == "kv-quant-needs-flash-attn"
     assert done.returncode == 1
-    assert any("flash_attn" in line["text"].lower() or "flash attention" in line["text"].lower() for line in document["log_lines"])
+    assert any(
+        "flash_attn" in line["text"].lower() or "flash attention" in line["text"].lower()
+        for line in document["log_lines"]
+    )
 
 
 def test_a_launched_server_is_stopped_and_only_that(model, tmp_path, server):
@@ -150,9 +198,50 @@ def test_a_launched_server_is_stopped_and_only_that(model, tmp_path, server):
 
     command = " ".join(server_command(model, "-c", "2048", "-np", "1"))
     before = {one.pid for one in psutil.process_iter()}
-    done = ctxdoctor("run", "--launch", command, "--ladder", "512,1024", "--format", "json", home=tmp_path / "home", cwd=tmp_path)
+    done = ctxdoctor(
+        "run", "--launch", command, "--ladder", "512,1024", "--format", "json", home=tmp_path / "home", cwd=tmp_path
+    )
     document = json.loads(done.stdout)
     assert document["rungs"]
-    left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before and "llama_server.py" in " ".join(one.info["cmdline"] or ())]
+    left = [
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if one.pid not in before and "llama_server.py" in " ".join(one.info["cmdline"] or ())
+    ]
     assert [one for one in left if str(model) in " ".join(one.info["cmdline"])] == []
     assert answers(server.url)
+
+
+def test_a_program_that_shows_no_flags_gives_no_defaults(model, tmp_path):
+    """Law: a server inside another program has settings that nobody sees; none of them is taken for the default."""
+    import xllamacpp  # noqa: F401
+
+    from diagnose.look import at_process
+    from probes.evidence.subject import Configuration
+    from probes.process import process_behind
+
+    script = tmp_path / "serve.py"
+    script.write_text(
+        "import sys, time, xllamacpp\n"
+        "p = xllamacpp.CommonParams()\n"
+        f"p.model.path = {str(model)!r}\n"
+        "p.n_ctx = 1024; p.port = 0; p.hostnames = ['127.0.0.1']; p.cpuparams.n_threads = 1\n"
+        "s = xllamacpp.Server(p)\n"
+        "print(s.listening_address, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        url = process.stdout.readline().strip()
+        assert url.startswith("http"), url
+        pieces = list(at_process(process_behind(url), "", "llama.cpp", 1))
+        reading = next(one.payload() for one in pieces if one.kind == Configuration.kind)
+        assert reading.command is None
+        assert "serve.py" in reading.unread["command"]
+        assert not [name for name in reading.settings if not name.startswith("env.")]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
