@@ -6,11 +6,13 @@ through the server's own answers, log, command line, model file and behaviour.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,8 +23,11 @@ from probes.evidence.errors import BadFileError, InputError, NotOfferedError
 from probes.process import free_port
 
 SERVER = Path(__file__).with_name("llama_server.py")
-SCENARIOS = ("healthy", "immediate-oom", "fixed-length-error", "forgetting")
+BESIDE = Path(__file__).with_name("demo_beside.py")
+SCENARIOS = ("healthy", "immediate-oom", "fixed-length-error", "slow-long-context", "forgetting", "flaky")
 WINDOW = 4096
+SHORT_WINDOW = 2048
+ROOMY_WINDOW = 32_768
 LONG_WINDOW = 8192
 GIB = 1 << 30
 
@@ -40,6 +45,34 @@ class Scenario:
     target: int | None = None
     address_space_bytes: int | None = None
     model: Path | None = None
+    gives_up_s: int | None = None
+    """Seconds after which a proxy before the server closes a connection."""
+    neighbour_words: int | None = None
+    """Length of the text about which somebody else keeps asking the server."""
+
+
+@contextlib.contextmanager
+def beside(planted: Scenario, server_port: int) -> Iterator[str | None]:
+    """Have what stands beside the server running: gives the address that clients use, None where that is the server's own."""
+    if planted.gives_up_s is not None:
+        front = free_port()
+        with _running("proxy", str(planted.gives_up_s), str(front), str(server_port)):
+            yield f"http://127.0.0.1:{front}"
+    elif planted.neighbour_words is not None:
+        with _running("neighbour", str(server_port), str(planted.neighbour_words)):
+            yield None
+    else:
+        yield None
+
+
+@contextlib.contextmanager
+def _running(*arguments: str) -> Iterator[None]:
+    process = subprocess.Popen((sys.executable, str(BESIDE), str(os.getpid()), *arguments), stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def model_path(given: str | None = None) -> Path:
@@ -124,6 +157,10 @@ def scenario(name: str, seed: int, model: Path) -> Scenario:
         return _fixed_length(draw, model)
     if name == "forgetting":
         return _forgetting(draw)
+    if name == "flaky":
+        return _flaky(draw)
+    if name == "slow-long-context":
+        return _slow(draw)
     raise InputError(f"there is no scenario {name!r}; one of: {', '.join(SCENARIOS)}")
 
 
@@ -197,6 +234,53 @@ def _forgetting(draw: _Draw) -> Scenario:
         _answers("forgetting"),
         "a length at which the model itself is weaker",
         ("effective-context-quality",),
+    )
+
+
+def _flaky(draw: _Draw) -> Scenario:
+    fault = draw.of(("pool", "gives-up", "neighbour"))
+    if fault == "gives-up":
+        return Scenario(
+            "flaky",
+            ("-c", str(ROOMY_WINDOW), "-np", "1"),
+            _answers("flaky"),
+            "a proxy before the server that closes connections after 5 seconds",
+            ("client-proxy-timeout",),
+            gives_up_s=5,
+        )
+    if fault == "neighbour":
+        return Scenario(
+            "flaky",
+            ("-c", str(SHORT_WINDOW), "-np", "2", "--kv-unified"),
+            _answers("flaky"),
+            "somebody else's requests, which take half of the pool that two slots share",
+            ("kv-pool-exhausted",),
+            neighbour_words=900,
+        )
+    return Scenario(
+        "flaky",
+        ("-c", str(SHORT_WINDOW), "-np", "2", "--kv-unified"),
+        _answers("flaky"),
+        "two slots over one pool that holds one long prompt",
+        ("kv-pool-exhausted",),
+    )
+
+
+def _slow(draw: _Draw) -> Scenario:
+    if draw.of((0, 1)) == 0:
+        return Scenario(
+            "slow-long-context",
+            ("-c", str(WINDOW), "-np", "1", "--ctx-checkpoints", "0"),
+            _answers("slow-long-context"),
+            "sliding-window layers without a checkpoint to go back to",
+            ("prompt-cache-miss-swa-hybrid",),
+        )
+    return Scenario(
+        "slow-long-context",
+        ("-c", str(WINDOW), "-np", "1", "--no-cache-prompt"),
+        _answers("slow-long-context"),
+        "a prompt cache that is switched off",
+        ("prompt-cache-not-implemented",),
     )
 
 

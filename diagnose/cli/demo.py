@@ -13,7 +13,7 @@ from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
 from probes.evidence.words import words
 
-ScenarioName = Annotated[str, typer.Argument(help="healthy, or a symptom.")]
+ScenarioName = Annotated[str, typer.Argument(help="healthy, immediate-oom, fixed-length-error, slow-long-context, forgetting or flaky.")]
 ModelPath = Annotated[
     str | None, typer.Option("--model", help="Another GGUF file than the demo's own.", show_default=False)
 ]
@@ -40,7 +40,8 @@ def demo_command(
     shown = check_format(format)
     path = demo.model_path(model)
     planted = demo.scenario(scenario, seed, path)
-    command = demo.server_command(planted.model or path, demo.port(), planted.flags)
+    port = demo.port()
+    command = demo.server_command(planted.model or path, port, planted.flags)
     options = RunOptions(
         launch=command,
         launch_env={"CTXDOCTOR_END_WITH_PARENT": "1"},
@@ -55,7 +56,8 @@ def demo_command(
     # 270 million parameters recall less than nine of ten also where nothing is wrong, so their own base decides; who complains of forgetting
     # wants the nine
     fixed = opt.criteria_of(None, None, "0.9" if scenario == "forgetting" else "0.75", None, None, None, None)
-    with open_or_create(case_name, symptom) as case:
+    with open_or_create(case_name, symptom) as case, demo.beside(planted, port) as front:
+        options = options.model_copy(update={"url": front})
         one = perform(case, options, fixed, planted.answers if case.run == 0 else (), terminal, mode="run")
         code = tell(
             case,

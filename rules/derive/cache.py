@@ -34,7 +34,8 @@ def reuse(sight: Sight) -> Iterator[Reading]:
     for evidence, event in sight.of(LogEvent):
         if event.event == "full-reprocess":
             yield reading(FULL_REPROCESS_SEEN, True, evidence)
-            reason = event.reason or "unknown"
+            # llama.cpp's own words leave open which of the two; both are one cause
+            reason = "swa" if event.reason == "swa-or-hybrid" else event.reason or "unknown"
             yield reading(
                 FULL_REPROCESS_REASON, reason if reason in FULL_REPROCESS_REASON.choices else "unknown", evidence
             )

@@ -20,10 +20,11 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, not_
 from rules.facts import (
     CACHED_ON_EXTENSION,
     CACHED_ON_REPEAT,
+    CACHED_ON_RETURN,
     CONTEXT_SHIFT_SEEN,
     FULL_REPROCESS_REASON,
     REUSED_SHARE,
@@ -100,7 +101,11 @@ RULE = Rule(
         Clue(words("Other requests come between."), TOLD_REQUESTS_BETWEEN.is_(True), if_true=-FAIR),
         Clue(
             words("Our own requests, with one beginning, are served from the cache."),
-            all_of(CACHED_ON_REPEAT > 0.8, CACHED_ON_EXTENSION > 0.8),
+            all_of(
+                CACHED_ON_REPEAT > 0.8,
+                CACHED_ON_EXTENSION > 0.8,
+                any_of(not_(CACHED_ON_RETURN.known()), CACHED_ON_RETURN > 0.5),
+            ),
             if_true=FAIR,
             if_false=-FAIR,
         ),
