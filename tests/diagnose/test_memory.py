@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnose import memory
+from diagnose import memory, session
+from diagnose.case import Case
+from diagnose.options import RunOptions
 from diagnose.steps import with_command
 from probes.backends.commands import parse_command
 from probes.backends.http import Http
@@ -18,13 +20,26 @@ from probes.evidence.events import LogEvent
 from probes.evidence.machine import Device, DeviceReadings, HostReading, MemoryBudget, MemoryOverflow, MemoryScore
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Launch
+from probes.evidence.rungs import Criteria, LadderPlan
 from probes.evidence.subject import BackendIdentity, WindowReading
 from probes.launch import Server, address_of
 from probes.model_file import read_model
 from rules import facts as f
 from rules.catalogue import facts_of, judge_evidence
 from rules.verdict import next_step
+from tests.ladder.tokens import Tokens
 from tests.tiny_model import make_model, server_command
+
+
+class Silent:
+    """A terminal that shows nothing."""
+
+    def say(self, *_said): ...
+
+    def progress(self, *_said): ...
+
+    def finish_progress(self): ...
+
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
@@ -157,6 +172,33 @@ def test_the_search_starts_below_only_where_memory_ends_the_window():
     assert memory.below_window([], 8192) is None
 
 
+def test_a_ladder_is_planned_from_the_prediction(tmp_path, monkeypatch):
+    """Law: where memory ends the window early, the plan's search starts there, less the answer's room; rungs that were asked for are kept as asked."""
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path))
+
+    class Server:
+        def count_chat_tokens(self, _messages):
+            return 8
+
+    for number, (budget, asked, expected) in enumerate(
+        (
+            (MemoryBudget(basis="model", longest_window=5000, limited_by="nvidia:0"), RunOptions(), 5000 - 128),
+            (MemoryBudget(basis="model", longest_window=5000, limited_by="trained window"), RunOptions(), None),
+            (
+                MemoryBudget(basis="model", longest_window=5000, limited_by="nvidia:0"),
+                RunOptions(ladder=(512, 1024)),
+                None,
+            ),
+        )
+    ):
+        with Case.create("fixed-length-error", tool_version="test", name=f"plan{number}") as case:
+            options, criteria, _resumed = session.begin(case, asked, Criteria())
+            one = session.Walk(case, options, Silent(), criteria, backend=Server(), counter=Tokens().counter())
+            one.add(found(budget, source="file", run=1))
+            session._shape(one, 8192)
+            assert one.last(LadderPlan).predicted == expected
+
+
 def test_the_log_scores_the_prediction(model):
     """Law: buffers as predicted agree; a cache of twice the size does not, and is named; both are facts."""
 
@@ -238,9 +280,9 @@ def answers(url):
         return False
 
 
-def starts(model, ctx, limit, folder):
+def starts(model, ctx, limit, folder, *flags):
     """Say whether the server starts with this window under this limit of its address space."""
-    command = server_command(model, "-c", str(ctx), "-np", "1")
+    command = server_command(model, "-c", str(ctx), "-np", "1", *flags)
     with Server(command, log_path=folder / f"{ctx}.log", environment=ONE_ARENA, address_space_bytes=limit) as one:
         one.start()
         return one.wait_healthy(lambda pid: address_of(pid, answers), 60).healthy
@@ -253,16 +295,6 @@ def test_under_a_limit_the_predicted_window_is_the_real_one(model, tmp_path):
     """Law: after a start that failed, the window that is said to fit starts, and five percent more than the prediction does not."""
     limit = GIB
     command = " ".join(server_command(model, "-c", "131072", "-np", "1"))
-    from diagnose import session
-    from diagnose.case import Case
-    from diagnose.options import RunOptions
-    from probes.evidence.rungs import Criteria
-
-    class Silent:
-        def say(self, *_said): ...
-        def progress(self, *_said): ...
-        def finish_progress(self): ...
-
     os.environ["CTXDOCTOR_HOME"], before = str(tmp_path / "home"), os.environ.get("CTXDOCTOR_HOME")
     try:
         with Case.create("immediate-oom", tool_version="test", name="limit") as case:
@@ -291,6 +323,10 @@ def test_under_a_limit_the_predicted_window_is_the_real_one(model, tmp_path):
     assert starts(model, budget.steps.ctx, limit, tmp_path)
     assert not starts(model, int(budget.longest_window * 1.05) // 256 * 256, limit, tmp_path)
     assert budget.steps.ctx >= 0.92 * budget.longest_window
+    eight_bit = budget.steps.ctx_with_keys_8bit
+    assert eight_bit > 1.2 * budget.steps.ctx
+    assert starts(model, eight_bit, limit, tmp_path, "-ctk", "q8_0")
+    assert not starts(model, eight_bit, limit, tmp_path)
 
 
 @pytest.mark.real_server
