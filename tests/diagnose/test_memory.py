@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from diagnose import memory, session
 from diagnose.case import Case
@@ -21,7 +23,7 @@ from probes.evidence.machine import Device, DeviceReadings, HostReading, MemoryB
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Launch
 from probes.evidence.rungs import Criteria, LadderPlan
-from probes.evidence.subject import BackendIdentity, WindowReading
+from probes.evidence.subject import BackendIdentity, Configuration, Setting, WindowReading
 from probes.launch import Server, address_of
 from probes.model_file import read_model
 from rules import facts as f
@@ -270,6 +272,48 @@ def test_slots_that_divide_ask_for_all_of_them(model):
     running.append(found(WindowReading(in_force=8192, slots=4), source="server"))
     budget, _whole = predicted(running, pid=os.getpid())
     assert budget.ctx == 32768
+
+
+AWKWARD = st.one_of(
+    st.integers(-(2**40), 2**70),
+    st.booleans(),
+    st.floats(allow_nan=True),
+    st.text(max_size=12),
+    st.none(),
+    st.lists(st.integers(-2, 9), max_size=4),
+)
+NAMES = (
+    "ctx", "parallel", "kv_unified", "kv_type_k", "kv_type_v", "batch", "ubatch", "swa_full", "flash_attention", "gpu_layers", "tensor_split",
+    "kv_offload", "speculation", "draft_model", "mmproj", "mmproj_offload", "cpu_moe", "overrides", "mmap", "model_path",
+)  # fmt: skip
+
+
+@given(
+    values=st.dictionaries(st.sampled_from(NAMES), AWKWARD, max_size=6),
+    free=st.one_of(st.none(), st.integers(0, 2**45)),
+    running=st.booleans(),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_setting_from_outside_breaks_a_prediction(model, values, free, running):
+    """Law: whatever a server says of its settings and a driver of its devices, there is a budget or a reason, and the facts can be derived."""
+    given_settings = Configuration(
+        settings={name: Setting(value=value, source="server") for name, value in values.items()}
+    )
+    card_of = Device(id="nvidia:0", name="Card", vendor="nvidia", total_bytes=free, free_bytes=free)
+    evidence = [
+        found(BackendIdentity(name="llama.cpp"), source="server"),
+        found(given_settings, source="process"),
+        found(
+            DeviceReadings(devices=(card_of, card_of.model_copy(update={"id": "nvidia:1"})), when="before run"),
+            source="machine",
+        ),
+        found(HostReading(os="Linux", ram_available_bytes=free, ram_bytes=free), source="machine"),
+        found(read_model(model), source="file"),
+    ]
+    budget, whole = predicted(evidence, pid=os.getpid() if running else None)
+    assert budget is not None or whole.why_not(MemoryBudget).note
+    whole = EvidenceSet([*whole.all, *memory.explain(whole, 1)])
+    facts_of(whole)
 
 
 def answers(url):
