@@ -47,29 +47,19 @@ class Scenario:
     model: Path | None = None
     gives_up_s: int | None = None
     """Seconds after which a proxy before the server closes a connection."""
-    neighbour_words: int | None = None
-    """Length of the text about which somebody else keeps asking the server."""
 
 
 @contextlib.contextmanager
 def beside(planted: Scenario, server_port: int) -> Iterator[str | None]:
     """Have what stands beside the server running: gives the address that clients use, None where that is the server's own."""
-    if planted.gives_up_s is not None:
-        front = free_port()
-        with _running("proxy", str(planted.gives_up_s), str(front), str(server_port)):
-            yield f"http://127.0.0.1:{front}"
-    elif planted.neighbour_words is not None:
-        with _running("neighbour", str(server_port), str(planted.neighbour_words)):
-            yield None
-    else:
+    if planted.gives_up_s is None:
         yield None
-
-
-@contextlib.contextmanager
-def _running(*arguments: str) -> Iterator[None]:
-    process = subprocess.Popen((sys.executable, str(BESIDE), str(os.getpid()), *arguments), stdin=subprocess.DEVNULL)
+        return
+    front = free_port()
+    command = (sys.executable, str(BESIDE), str(os.getpid()), str(planted.gives_up_s), str(front), str(server_port))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
-        yield
+        yield f"http://127.0.0.1:{front}"
     finally:
         process.kill()
         process.wait()
@@ -238,8 +228,7 @@ def _forgetting(draw: _Draw) -> Scenario:
 
 
 def _flaky(draw: _Draw) -> Scenario:
-    fault = draw.of(("pool", "gives-up", "neighbour"))
-    if fault == "gives-up":
+    if draw.of((0, 1)) == 1:
         return Scenario(
             "flaky",
             ("-c", str(ROOMY_WINDOW), "-np", "1"),
@@ -247,15 +236,6 @@ def _flaky(draw: _Draw) -> Scenario:
             "a proxy before the server that closes connections after 5 seconds",
             ("client-proxy-timeout",),
             gives_up_s=5,
-        )
-    if fault == "neighbour":
-        return Scenario(
-            "flaky",
-            ("-c", str(SHORT_WINDOW), "-np", "2", "--kv-unified"),
-            _answers("flaky"),
-            "somebody else's requests, which take half of the pool that two slots share",
-            ("kv-pool-exhausted",),
-            neighbour_words=900,
         )
     return Scenario(
         "flaky",

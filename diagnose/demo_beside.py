@@ -1,15 +1,12 @@
-"""What stands beside the demo's server in some scenarios: a proxy that gives up, or somebody else's requests. Run as a script, of its own.
+"""What stands beside the demo's server in one scenario: a proxy that gives up. Run as a script, of its own.
 
-``python demo_beside.py PARENT proxy SECONDS PORT SERVER-PORT`` relays a port to the server and closes every connection whose answer takes longer.
-``python demo_beside.py PARENT neighbour SERVER-PORT WORDS`` keeps asking the server about a text of so many words, with short pauses.
-Both end with the process that started them (``PARENT``, its id).
+``python demo_beside.py PARENT SECONDS PORT SERVER-PORT`` relays a port to the server and closes every connection whose answer takes longer. It ends
+with the process that started it (``PARENT``, its id).
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import os
 import socket
 import sys
@@ -17,7 +14,6 @@ import threading
 import time
 
 PIECE = 65_536
-PAUSE_S = 0.5
 
 
 class Relay:
@@ -86,31 +82,10 @@ def proxy(parent: int, limit_s: float, outside: int, inside: int) -> None:
             threading.Thread(target=Relay(client, inside, limit_s).run, daemon=True).start()
 
 
-def neighbour(parent: int, port: int, words: int) -> None:
-    """Ask again and again, about another text each time, until the parent is gone."""
-    number = 0
-    while os.getppid() == parent:
-        number += 1
-        body = {
-            "prompt": f"Note {number}. " + "The river rose again that night. " * (words // 6),
-            "n_predict": 64,
-            "ignore_eos": True,
-            "cache_prompt": False,
-        }
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
-            connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
-            connection.getresponse().read()
-        time.sleep(PAUSE_S)
-
-
 def main(arguments: list[str]) -> int:
-    """Do what was asked until the parent is gone."""
-    parent, what, *numbers = arguments
-    if what == "proxy":
-        proxy(int(parent), float(numbers[0]), int(numbers[1]), int(numbers[2]))
-    else:
-        neighbour(int(parent), int(numbers[0]), int(numbers[1]))
+    """Relay until the parent is gone."""
+    parent, limit_s, outside, inside = arguments
+    proxy(int(parent), float(limit_s), int(outside), int(inside))
     return 0
 
 

@@ -145,7 +145,9 @@ class RepeatProbe(Probe):
     def _send(self, context: ProbeContext, text: RungText, *, cold: bool, concurrency: int) -> Completion:
         """Send the request once and keep how it went; a failure to ask is a failed try."""
         busy: bool | None = None
-        if concurrency == 1:
+        left_over = bool(self._tries) and not self._tries[-1].passed
+        # after a failed try the server may still work on our own request, which nobody waits for any more
+        if concurrency == 1 and not left_over:
             with contextlib.suppress(CtxDoctorError):
                 busy = context.backend.busy()
         first = context.sent.requests == 0

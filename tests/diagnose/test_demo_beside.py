@@ -1,8 +1,7 @@
-"""What stands beside the demo's server: a proxy that closes what takes too long and nothing else, and a neighbour that keeps asking."""
+"""What stands beside the demo's server: a proxy that closes what takes too long and nothing else."""
 
 import http.client
 import http.server
-import json
 import subprocess
 import sys
 import threading
@@ -30,11 +29,6 @@ class Slow(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"ok")
 
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(body)
-        self.do_GET()
-
     def log_message(self, *_arguments):
         pass
 
@@ -51,7 +45,6 @@ class Quiet(http.server.ThreadingHTTPServer):
 @pytest.fixture
 def server():
     with Quiet(("127.0.0.1", 0), Slow) as one:
-        one.asked = []
         thread = threading.Thread(target=one.serve_forever, daemon=True)
         thread.start()
         yield one
@@ -100,19 +93,9 @@ def test_the_proxy_waits_for_a_server_that_starts_later(server):
             late.shutdown()
 
 
-def test_a_neighbour_keeps_asking_and_the_address_stays_the_servers_own(server):
-    with demo.beside(planted(neighbour_words=60), server.server_port) as front:
-        assert front is None
-        ends = time.monotonic() + 10
-        while len(server.asked) < 1 and time.monotonic() < ends:
-            time.sleep(0.05)
-    assert server.asked
-    assert len(server.asked[0]["prompt"].split()) > 50
-
-
 def test_nothing_beside_outlives_the_demo(server):
     """Law: a proxy whose parent was killed ends by itself."""
-    script = f"import os,subprocess,sys,time;p=subprocess.Popen([sys.executable,{str(Path(demo.BESIDE))!r},str(os.getpid()),'proxy','5','{free_port()}','{server.server_port}'],stdout=subprocess.DEVNULL);print(p.pid,flush=True);time.sleep(60)"
+    script = f"import os,subprocess,sys,time;p=subprocess.Popen([sys.executable,{str(Path(demo.BESIDE))!r},str(os.getpid()),'5','{free_port()}','{server.server_port}'],stdout=subprocess.DEVNULL);print(p.pid,flush=True);time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
         parent.kill()

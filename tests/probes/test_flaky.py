@@ -179,3 +179,15 @@ def test_errors_are_grouped_whatever_numbers_they_carry():
     )
     said = [one.english for one in trial_in_words(trial)]
     assert any(one.startswith("3 times server-error") for one in said)
+
+
+def test_our_own_cut_request_is_nobody_elses():
+    """Law: a server that still works on a request of ours that was cut is not said to serve somebody else."""
+
+    class StillBusy(GivesUp):
+        def busy(self):
+            return bool(self.asked)
+
+    trial, _evidence = tried(StillBusy(5.0, prefill_tps=100.0))
+    assert trial.alone_passed == 0
+    assert trial.busy_beside == 0
