@@ -70,6 +70,11 @@ _SETTING = {
 _LOG_SHAPE = re.compile(
     r"^\s*(?:\[[\d:. T-]{5,}\]|\S{0,40}\s\|\s|(?:slot|srv|que|main|common|ggml\w*|llama\w*|llm_load\w*|load_tensors|print_info|sched_reserve|graph_reserve|clip\w*|set\w*|CUDA error|ROCm error|RuntimeError|torch\.|Traceback|panic:|INFO|WARN(?:ING)?|ERROR|DEBUG|warning|error)\b[^.!?]{0,200}[:=|]|\s*(?:Device \d+:|current device:|CtxLimit:)|time=\S+ level=|\(\w+ pid=\d+\)|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d |[A-Za-z_]\w{3,40}: \S)"
 )
+_SENTENCE_WORDS = re.compile(r"\b(?:the|and|with|is|was|when|my|I|it|but|if|of|a|then|that|so|on|in|to)\b")
+_SPEAKER = re.compile(
+    r"\w*(?:Error|Exception|Warning)\b|(?i:error|warning|warn|fatal|panic|info|debug)\b|\[|\(|\w+_\w+[:(]|(?:slot|srv|que|main|common|sched) "
+)
+"""How a program begins a line that is a whole sentence."""
 _MAKERS = {
     "llama.cpp": r"\bllama(?:\.cpp|-server|-cli|\.?cpp)\b", "ik_llama.cpp": r"\bik[-_]llama(?:\.cpp)?\b", "beellama.cpp": r"\bbeellama(?:\.cpp)?\b",
     "ollama": r"\bollama\b", "lm-studio": r"\blm ?studio\b|\blms\b", "mlx_lm": r"\bmlx[-_]?lm\b|\bomlx\b|\bvmlx\b|\bmlx-serve\b", "vllm": r"\bvllm\b",
@@ -160,11 +165,24 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
             choice = "mlx-other"
         evidence.append(found(Answer(question="backend", value=choice), source="report", origin=name))
     answers = read_prose(_without_code(running))
+    if "symptom" not in answers:
+        shown = next((_SHOWS[event.event] for event in folder.events() if event.event in _SHOWS), None)
+        if shown is not None:
+            answers["symptom"] = shown
     evidence.extend(
         found(Answer(question=question, value=value), source="report", origin=name)
         for question, value in answers.items()
     )
     return evidence
+
+
+_SHOWS = {
+    "refused": "fixed-length-error", "truncated": "forgetting", "context-shift": "forgetting", "corrupt-output": "forgetting",
+    "full-reprocess": "slow-long-context", "spill": "slow-long-context", "alloc-failed": "immediate-oom", "load-failed": "immediate-oom",
+    "device-lost": "fixed-length-error", "watchdog": "fixed-length-error", "kernel-error": "fixed-length-error", "decode-failed": "fixed-length-error",
+    "oom-killer": "flaky", "pool-full": "flaky",
+}  # fmt: skip
+"""What is wrong, where nobody says it and the lines of a log show it."""
 
 
 def clean_report(text: str) -> str:
@@ -183,6 +201,8 @@ def is_log_line(line: str) -> bool:
     time, level = time_and_level(stripped)
     if time is not None and (level is not None or len(stripped) > len(time) + 8):
         return True
+    if len(_SENTENCE_WORDS.findall(stripped[:400])) >= 5 and not _SPEAKER.match(stripped):
+        return False
     return bool(_LOG_SHAPE.match(stripped)) and not stripped.startswith(
         ("Note:", "Edit:", "Update:", "Version:", "Model:", "System:")
     )

@@ -8,6 +8,7 @@ is the report. Where phrases contradict one another, the question stays open. Nu
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 
@@ -56,14 +57,14 @@ _FAILS_AT = (
     re.compile(rf"depth of {_span('n')}", re.IGNORECASE),
 )  # fmt: skip
 _WORKS_AT = re.compile(rf"(?:below|under|up to|less than) (?:about |around )?{_span('m')}{_TOKENS}? (?:\w+ ){{0,4}}(?:works?|is fine|fine|ok|passes|great|no problem)|(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|great|(?:can|could) (?:go|get)|(?:ran|runs?)(?! out))\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)(?! ?(?:GB|GiB|t/s|tok/s|%|layers|cards|gpus|slots))|{_span('w')}{_TOKENS}? (?:\w+ )?(?:is|are|was|were) (?:still )?(?:fine|ok|okay|no problem|good|accepted|processed)|{_span('x')}{_TOKENS}?(?:에서는|까지는) ?(?:잘|정상|문제 ?없)", re.IGNORECASE)  # fmt: skip
-_WINDOW = re.compile(rf"(?:(?:window|context(?: size| length| window)?|num_ctx|n_ctx|ctx(?:-size)?|max_seq_len|max[-_]model[-_]len|contextsize)\b[\"'`]?\s*(?:slider )?(?:is |was |set to |set at |of |to |=|:|at |\(|up to )?\s*(?:about )?{_span('a')}(?!\s*(?:GB|GiB|percent|%|tokens? (?:long|prompt)))|(?:\ba |its |an? |the )?{_span('b')}{_TOKENS}? ?(?:context |ctx )?(?:window|context)\b|slider (?:to|at) {_span('c')}|loaded (?:it |the model )?with (?:a context of )?{_span('d')}\b(?! ?(?:GB|GiB|layers|gpu))|(?:^|\s)(?:-c|--ctx-size|--max-model-len|--context-length|--contextsize)[ =]{_span('e')}|config (?:said|says) (?:\w+ )?{_span('f')}|컨텍스트(?:를|을)? (?:\S+에서 )?{_span('g')}(?:로|으로))", re.IGNORECASE)  # fmt: skip
+_WINDOW = re.compile(rf"(?:(?:window|context(?: size| length| window)?|num_ctx|n_ctx|ctx(?:-size)?|max_seq_len|max[-_]model[-_]len|contextsize)\b[\"'`]?\s*(?:slider )?(?:is |was |set to |set at |of |to |=|:|at |\(|up to )?\s*(?:about )?{_span('a')}(?!\s*(?:GB|GiB|percent|%|tokens? (?:long|prompt)))|(?:\ba |its |an? |the )?{_span('b')}{_TOKENS}? ?(?:context |ctx )?(?:window|context)\b|slider (?:to|at) {_span('c')}|loaded (?:it |the model )?(?:in [\w ]{{2,20}} )?with (?:a context of )?{_span('d')}\b(?! ?(?:GB|GiB|layers|gpu))|(?:^|\s)(?:-c|--ctx-size|--max-model-len|--context-length|--contextsize)[ =]{_span('e')}|config (?:said|says) (?:\w+ )?{_span('f')}|컨텍스트(?:를|을)? (?:\S+에서 )?{_span('g')}(?:로|으로))", re.IGNORECASE)  # fmt: skip
 _NOT_ASKED = re.compile(
     r"(?:report\w*|shows?|showed|shown|displays?|believes?|thinks?|assumes?|known for|trained|native|made for|says|said|ends up|instead of|default\w*|only|clamped|maximum|from|with a \w+ limit|gets? (?:only )?)[^.;]{0,12}$",
     re.IGNORECASE,
 )
 _TRAINED = re.compile(rf"(?:trained (?:window|context|to|for|at|on)(?: of| is| length| only)?|n_ctx_train\s*(?:=|:|is|of)|native|known for a window of|announced for|made for|supports? (?:up to )?)\s*(?:about |context of )?{_span('n')}(?!\s*(?:GB|%|languages|GPUs?))", re.IGNORECASE)  # fmt: skip
 _SHOWN = re.compile(rf"(?:reported?|shows?|showed|says|said|displays?) (?:a |an )?(?:\w+ )?(?:window|context|ctx|n_ctx)(?: length| size)?\s*(?:of |= ?|: ?|is )?{_span('n')}|(?:ends? up (?:with|at)|(?:still|always|only|actually|really) (?:starts?|loads?|runs?|gets?|shows?|has|uses?)(?: with| at)?|clamp\w* (?:to|at)|capp?ed (?:to|at)|stuck at|n_ctx_slot\s*(?:is|=|:)?)\s+(?:a |an |the |only |just )?{_span('m')}\b(?!\s*(?:GB|GiB|MB|MiB|%|t/s|tok/s|layers|s\b|seconds|watts|W\b))", re.IGNORECASE)  # fmt: skip
-_CLIENT_WINDOW = re.compile(rf"(?:client|cline|roo(?: code)?|opencode|extension|continue|cursor|aider|claude code|front ?end|open ?webui|app|agent|editor|ide)\b[^.;]{{0,30}}?(?:shows?|thinks?|believes?|assumes?|displays?|expects?|is set to|is configured (?:for|with)|has)\s+(?:[^\s\d]+ ){{0,5}}?[\"'`]?{_span('n')}|(?:contextWindow|context_window|maxInputTokens|max_input_tokens|limit\.context)[\"'`]?\s*[:=]\s*{_span('m')}", re.IGNORECASE)  # fmt: skip
+_CLIENT_WINDOW = re.compile(rf"(?:client|cline|roo(?: code)?|opencode|extension|continue|cursor|aider|claude code|front ?end|open ?webui|app|agent|editor|ide)\b[^.;]{{0,30}}?(?:shows?|thinks?|believes?|assumes?|displays?|expects?|is set to|is configured (?:for|with)|has)\s+(?:[^\s\d]+ ){{0,5}}?[\"'`]?{_span('n')}|(?:contextWindow|context_window|maxInputTokens|max_input_tokens|limit\.context|limit[\"'`]?\s*:\s*\{{\s*[\"'`]?context)[\"'`]?\s*[:=]\s*{_span('m')}", re.IGNORECASE)  # fmt: skip
 _HALF = re.compile(
     r"half (?:of )?(?:the |its |my )?(?:num_ctx|n_ctx|window|context|ctx)\b|(?:num_ctx|n_ctx|window|context) ?/ ?2\b",
     re.IGNORECASE,
@@ -118,12 +119,12 @@ _COUNT_GPU = re.compile(
     re.IGNORECASE,
 )
 _RAM = re.compile(
-    r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box|container|pod|vm)|\bM[1-5](?: (?:Max|Pro|Ultra))?(?: with|[ ,(/]){1,3} ?(?P<n4>\d{1,3}) ?GB|\b(?:in )?RAM \((?P<n5>\d{2,4}) ?GB)",
+    r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|DDR\d\b)|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box|container|pod|vm)|\bM[1-5](?: (?:Max|Pro|Ultra))?(?: with|[ ,(/]){1,3} ?(?P<n4>\d{1,3}) ?GB|\b(?:in )?RAM \((?P<n5>\d{2,4}) ?GB)",
     re.IGNORECASE,
 )
 _STORE = re.compile(r"cache[-_ ]ram(?:_mib)?[\"'`]?\s*(?:=|:|\s)\s*[\"'`]?(?P<n>-?\d{1,7})\b", re.IGNORECASE)
 _WEIGHTS = re.compile(
-    r"(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)\s+(?:of )?(?:weights|in all|model(?: file)?\b|gguf|file\b|on disk)|(?:model|weights|gguf|quant)(?: file)? (?:of|is|are|takes?|take|listed at) (?:about |a bit over |around |some |just |roughly )?(?P<n2>\d+(?:\.\d+)?)\s*(?P<u2>GiB|GB)(?! (?:more|less|free))|(?:model|weights)(?: file)? is under (?P<word>two|three|four|five|six|eight|ten|twelve|sixteen|twenty) gigabytes",
+    r"(?P<n>\d+(?:\.\d+)?)\s*(?P<u>GiB|GB)\s+(?:of )?(?:weights|in all|model(?: file)?\b|gguf|file\b|on disk)|\b(?:I?Q\d\w{0,6}|AWQ|GPTQ|FP8|\dbpw|\d\.\dbpw|GGUF),? \((?P<n3>\d+(?:\.\d+)?) ?(?P<u3>GiB|GB)\)|(?:model|weights|gguf|quant)(?: file)? (?:of|is|are|takes?|take|listed at) (?:about |a bit over |around |some |just |roughly )?(?P<n2>\d+(?:\.\d+)?)\s*(?P<u2>GiB|GB)(?! (?:more|less|free))|(?:model|weights)(?: file)? is under (?P<word>two|three|four|five|six|eight|ten|twelve|sixteen|twenty) gigabytes",
     re.IGNORECASE,
 )
 _CACHE_GIB = re.compile(
@@ -158,7 +159,7 @@ _SUPPOSED = re.compile(
 )
 """What somebody asks, supposes or once supposed is no observation."""
 _AT_THE_TIME = frozenset(
-    ["room_left", "error_kind", "window_set", "cache_type", "flash_attention", "failed_while", "slots_set", "which_card", "memory_grows", "busy"]
+    ["room_left", "error_kind", "window_set", "cache_type", "flash_attention", "failed_while", "slots_set", "position_scaling", "which_card", "memory_grows", "busy"]
 )  # fmt: skip
 """What is asked about the moment of the failure: a sentence that tells what helped does not answer it."""
 _LARGEST_PROSE = 24_000
@@ -296,6 +297,8 @@ def _read_numbers(parts: list[str], text: str, answers: dict[str, Value]) -> Non
                     length = _length(more)
                     if length is not None and length >= 64:
                         speeds.setdefault(length, float(more["v"]))
+    _read_windows_tried(text, speeds, answers)
+    _read_scores(text, answers)
     if len(speeds) > 0:
         answers["speed_by_length"] = ", ".join(f"{length}={speed:g}" for length, speed in sorted(speeds.items())[:40])
     _read_hardware(text, answers)
@@ -303,6 +306,44 @@ def _read_numbers(parts: list[str], text: str, answers: dict[str, Value]) -> Non
     kinds = {name for name, pattern in _CACHE_NAMES if re.search(pattern, near, re.IGNORECASE)}
     if len(kinds) == 1:
         answers["cache_type"] = kinds.pop()
+
+
+_WINDOW_SPEED = re.compile(rf"(?:num_ctx|n_ctx|ctx(?:-size)?|context(?: (?:length|size|window))?|-c)\s*(?:of |=|:)?\s*{_span('n')}\s*(?:->|→|=>|:|=|gives?|I get|runs? at|is)\s*(?:about )?(?P<v>\d+(?:\.\d+)?)\s*t(?:ok\w*)?\s*/\s*s", re.IGNORECASE)  # fmt: skip
+
+
+def _read_windows_tried(text: str, speeds: dict[int, float], answers: dict[str, Value]) -> None:
+    """Speeds at windows that were set, not at depths: a smaller window that is twice as fast is a cure."""
+    tried = {}
+    for match in _WINDOW_SPEED.finditer(text):
+        length = _length(match)
+        if length is not None and length >= 256:
+            tried[length] = float(match["v"])
+            speeds.pop(length, None)
+    if len(tried) > 1:
+        answers["window_asked"] = max(tried)
+        if tried[min(tried)] > 1.8 * tried[max(tried)]:
+            answers["smaller_window"] = "cures"
+
+
+_SCORE = re.compile(rf"\b{_span('n')}\s*(?:{_TOKENS})?\s*(?::|=|->|→)\s*(?P<v>\d{{1,3}}(?:\.\d+)?)\s*(?:%|percent)?(?=\s*(?:,|;|\.|\n|$|/|\||and))", re.IGNORECASE)  # fmt: skip
+
+
+def _read_scores(text: str, answers: dict[str, Value]) -> None:
+    """Read "4k: 94, 16k: 87, 64k: 58": a score that falls with length, smoothly or off a step."""
+    scores: dict[int, float] = {}
+    for match in _SCORE.finditer(text):
+        length = _length(match)
+        if match["n_k"] and length is not None and length >= 512 and float(match["v"]) <= 100:
+            scores.setdefault(length, float(match["v"]))
+    points = sorted(scores.items())
+    values = [value for _length_at, value in points]
+    if len(values) < 3 or values[-1] > 0.9 * values[0] or any(b > a + 3 for a, b in itertools.pairwise(values)):
+        return
+    given = answers.get("what_is_wrong")
+    answers["what_is_wrong"] = tuple(dict.fromkeys([*(given if isinstance(given, tuple) else ()), "score-fell"]))
+    fall = values[0] - values[-1]
+    step = any(m <= 2 * n and a - b > 0.8 * fall for (n, a), (m, b) in itertools.pairwise(points))
+    answers.setdefault("worse_when", "step" if step else "gradually")
 
 
 def _read_lengths(part: str, answers: dict[str, Value]) -> None:
@@ -320,7 +361,12 @@ def _read_lengths(part: str, answers: dict[str, Value]) -> None:
     if "window_asked" not in answers and not helped:
         for match in _WINDOW.finditer(part):
             length = _length(match, *_GROUPS)
-            if length is not None and length >= 256 and not _NOT_ASKED.search(part[: match.start()]):
+            if (
+                length is not None
+                and length >= 256
+                and length != answers.get("client_window")
+                and not _NOT_ASKED.search(part[: match.start()])
+            ):
                 answers["window_asked"] = length
                 break
     asked = answers.get("window_asked")
@@ -394,6 +440,8 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
         amount = int(number) if number.isdigit() else _SMALL_WORDS.get(number, 1)
         if len(names) == 1 or answers.get("several_gpus") == "unequal":
             answers["gpu_gib"] = float(amount * sum(_CARD_SIZES[name] for name in names))
+        if len(names) == 1 and "several_gpus" not in answers and not re.search(r"\d0[5-9]0s\b|P40s\b", text):
+            answers["several_gpus"] = "one"
     ram = _RAM.search(text)
     if ram is not None:
         size = float(ram["n"] or ram["n2"] or ram["n3"] or ram["n4"] or ram["n5"])
@@ -414,8 +462,8 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
         if groups.get("word"):
             answers[question] = float(_SMALL_WORDS[groups["word"].lower()])
             continue
-        unit = (groups.get("u") or groups.get("u2") or "").upper()
-        size = _gib(groups["n"] or groups.get("n2") or "0", unit)
+        unit = (groups.get("u") or groups.get("u2") or groups.get("u3") or "").upper()
+        size = _gib(groups["n"] or groups.get("n2") or groups.get("n3") or "0", unit)
         size = round(size / 1024, 4) if unit in {"MIB", "MB"} else size
         if size > 0:
             answers[question] = size

@@ -46,7 +46,7 @@ RULE = Rule(
         Clue(words("The log says that the card could not be started."), GPU_NOT_INITIALISED.is_(True), if_true=STRONG),
         Clue(
             words("A fresh start of the server or the computer cures it."),
-            TOLD_FRESH_START.one_of("reboot-only", "cures"),
+            TOLD_FRESH_START.one_of("reboot-only", "cures", "for-a-while"),
             if_true=SLIGHT,
             if_false=-SLIGHT,
         ),

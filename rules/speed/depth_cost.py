@@ -29,6 +29,7 @@ from rules.facts import (
     TOLD_BUSY,
     TOLD_CHANGED,
     TOLD_DISK,
+    TOLD_FLASH_ATTENTION_TURNED,
     TOLD_NEW_CHAT,
     TOLD_ON_GPU,
     TOLD_OTHER_CLIENT,
@@ -73,6 +74,11 @@ RULE = Rule(
         ),
         Clue(
             words("Another client is fast with the same server and model."), TOLD_OTHER_CLIENT.is_(True), if_true=-FAIR
+        ),
+        Clue(
+            words("It is faster with flash attention switched the other way."),
+            TOLD_FLASH_ATTENTION_TURNED.is_("cures"),
+            if_true=-FAIR,
         ),
         Clue(
             words("It fails instead of being slow."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from diagnose.questions import QUESTIONS
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import Evidence
 from probes.logs import kind_of, read_any, read_pasted
-from probes.logs.prose import SAYINGS, read_prose
+from probes.logs.pasted import is_log_line
+from probes.logs.prose import read_prose
+from probes.logs.sayings import SAYINGS
+from rules.causes import CAUSES
+from tests.replay import Report, judged
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "logs"
 TYPES = {question.id: question for question in QUESTIONS}
@@ -250,3 +255,133 @@ def test_no_text_makes_it_raise(pieces: list[str]) -> None:
         read_any(text)
     except CtxDoctorError:
         assert len(text) < sys.maxsize
+
+
+# --- stories: what other users tell, as plain text ----------------------------------------------------------------------------------------
+
+STORIES = tomllib.loads((Path(__file__).parent / "stories.toml").read_text(encoding="utf-8"))["story"]
+
+
+def test_the_stories_tell_of_every_cause() -> None:
+    assert {story["cause"] for story in STORIES} == set(CAUSES)
+
+
+def test_the_cause_of_a_told_story_stands_in_front_and_no_wrong_one_is_named() -> None:
+    outcomes = [judged(Report(story["cause"], story), read_pasted(story["story"])) for story in STORIES]
+    wrong = {outcome.report.id: outcome.wrong for outcome in outcomes if outcome.wrong}
+    assert not wrong
+    assert sum(outcome.rank == 1 for outcome in outcomes) >= 0.85 * len(outcomes)
+    assert sum(1 <= outcome.rank <= 3 for outcome in outcomes) >= 0.95 * len(outcomes)
+
+
+def test_a_question_or_a_supposition_is_no_observation() -> None:
+    for text in (
+        "Could it be that it runs out of memory?",
+        "Would it help if I set num_ctx to 8192?",
+        "I wonder whether the model forgets the beginning.",
+        "Should I try a smaller micro-batch so that it works?",
+        "Is there a way to set the context window to 65536?",
+        "I thought that the window was 4096 tokens.",
+    ):
+        assert read_prose(text) == {}, text
+
+
+def test_no_trouble_is_no_trouble() -> None:
+    for text in ("There is no OOM.", "It never runs out of memory.", "It did not crash.", "Without any OOM."):
+        assert read_prose(text).get("error_kind") != "gpu-memory", text
+    for text in (
+        "Plenty of VRAM left.",
+        "It's not a memory problem.",
+        "The card still has 9 GB free.",
+        "There was ample memory.",
+    ):
+        assert read_prose(text).get("room_left") == "plenty", text
+    assert read_prose("There is nothing in shared memory.").get("shared_memory") is False
+
+
+def test_what_helped_is_not_what_it_fails_with() -> None:
+    evidence = read_pasted(
+        "Since the update gemma no longer fits on my 24 GB card. I never set num_ctx. Setting OLLAMA_CONTEXT_LENGTH=4096 fixes it."
+    )
+    assert "ctx" not in settings_of(evidence)
+    assert answers(evidence)["window_set"] == "not-set"
+    found = answers(
+        read_pasted("The request fails with max_tokens=8192. With max_tokens=2048 the same prompt goes through.")
+    )
+    assert found["answer_reserve"] == 8192
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "value"),
+    [
+        ("Task manager: shared GPU memory goes from 0.2 to 5 GB.", "shared_memory", True),
+        ("It spills into system RAM after 20k.", "shared_memory", True),
+        ("공유 GPU 메모리가 6GB까지 올라갑니다.", "shared_memory", True),
+        ("I bumped OLLAMA_NUM_PARALLEL from 1 to 6.", "slots", 6.0),
+        ("max-num-seqs 16 is set.", "slots", 16.0),
+        ("prompt_eval_count is suddenly only 16386.", "processed_tokens", 16386),
+        ('The reply has "prompt_eval_count": 4096.', "processed_tokens", 4096),
+        ("I feed it a contract (some 18,000 tokens).", "sent_tokens", 18000),
+        ("문서는 약 2만 토큰입니다.", "sent_tokens", 20000),
+        ("I loaded the model with 32768.", "window_asked", 32768),
+        ("The n_ctx_train=40960 limit.", "window_trained", 40960),
+        ("Each model still starts with 4096.", "window_shown", 4096),
+        ("Cline shows a window of 128k for it.", "client_window", 131072),
+        ('My file says "limit": { "context": 131072, "output": 8192 }.', "client_window", 131072),
+        ("9100 in the messages, 8192 in the completion.", "answer_reserve", 8192),
+        ("82 t/s at 1k, 70 at 16k, 58 at 32k.", "speed_by_length", "1024=82, 16384=70, 32768=58"),
+        ("num_ctx 4096 -> 41 tokens/s. num_ctx 32768 -> 6 tokens/s.", "smaller_window", "cures"),
+        ("RULER: 4k: 94, 16k: 87, 64k: 58.", "worse_when", "gradually"),
+        ("It runs on a 3090.", "gpu_gib", 24.0),
+        ("3090 (24GB) + 3060 (12GB).", "several_gpus", "unequal"),
+        ("A restart brings it back until the next time.", "fresh_start", "for-a-while"),
+        ("Restarting does not help.", "fresh_start", "no"),
+        ("새 채팅은 다시 빠릅니다.", "new_chat", True),
+        ("With -ub 256 instead of 2048 it gets through.", "smaller_batch", "cures"),
+        ("All other models on this box are fine.", "other_models", "fine"),
+        ("It is killed with exit code 137.", "kernel_log", ("killed",)),
+    ],
+)  # fmt: skip
+def test_facts_are_read_in_the_words_that_people_use(text: str, question: str, value: Any) -> None:
+    assert read_prose(text).get(question) == value
+
+
+def test_flags_and_lists_without_a_command_are_settings() -> None:
+    assert settings_of(read_pasted("I start it with -c 32768 -np 4 and requests of 9k tokens get 400.")) == {
+        "ctx": 32768,
+        "parallel": 4,
+    }
+    listed = settings_of(read_pasted("Setup:\n- ctx: 49152\n- KV cache type: q8_0\n- max_seq_len: 131072\n"))
+    assert listed["ctx"] == 49152
+    assert listed["kv_type_k"] == "q8_0"
+
+
+def test_a_sentence_that_begins_like_a_program_is_a_sentence() -> None:
+    text = "llama-swap: when it swaps from model A to model B, the second one fails to load and I have to wait for it."
+    assert not is_log_line(text)
+    assert is_log_line(
+        "llama_context: n_ctx_per_seq (8192) < n_ctx_train (131072) -- the full capacity of the model will not be utilized"
+    )
+
+
+def test_a_story_is_read_in_well_under_a_moment() -> None:
+    """50 ms a story on a quiet machine; the bound leaves room for a busy one."""
+    for story in STORIES:
+        read_pasted(story["story"])
+    begun = time.process_time()
+    for story in STORIES:
+        read_pasted(story["story"])
+    assert (time.process_time() - begun) / len(STORIES) < 0.05
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["with the same context it works and ", "slow ", "every message the entire ", "from 4k to 8k at 3 t/s, ", "without with when if ", "4k: 94, ", "the other card has 9 GB free but ",
+     "-c 4096 -np 4 ", "num_ctx 4096 -> 41 tokens/s "],
+)  # fmt: skip
+def test_no_varied_repetition_makes_it_slow(piece: str) -> None:
+    """Each sentence differs, so that none is known from before."""
+    text = " ".join(f"{piece}{number}{piece}." for number in range(60_000 // (2 * len(piece))))
+    begun = time.process_time()
+    read_pasted(text)
+    assert time.process_time() - begun < 5
