@@ -16,7 +16,7 @@ from probes.evidence.request import (
     TruncationReading,
 )
 from probes.evidence.rungs import RungResult
-from rules.derive.numbers import near, ratio
+from rules.derive.numbers import near, ratio, sent_on_purpose
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     ALLOC_COMPONENT,
@@ -169,7 +169,7 @@ def refusals(sight: Sight) -> Iterator[Reading]:
 
 
 @derivation(
-    reads=(RequestError, RungResult, LogEvent, Launch, ProcessEnded),
+    reads=(RequestError, RungResult, LogEvent, Launch, ProcessEnded, TruncationReading),
     gives=(FAILURE_ABOUT, LAUNCH_FAILED, PROCESS_DIED, EXIT_SIGNAL, OOM_KILLED, CRASH_SEEN),
 )
 def kinds(sight: Sight) -> Iterator[Reading]:
@@ -186,8 +186,11 @@ def kinds(sight: Sight) -> Iterator[Reading]:
     if about is not None:
         # Read, not measured: the client sees a lost connection where the log sees the reason.
         yield reading(FAILURE_ABOUT, about[0], about[1], source="server")
+    ours = [cut.sent for _evidence, cut in sight.of(TruncationReading)]
     for evidence, event in sight.of(LogEvent):
         kind = _about_of_event(event)
+        if event.event == "refused" and sent_on_purpose(event.tokens, ours):
+            continue
         if kind is not None:
             yield reading(FAILURE_ABOUT, kind, evidence)
         if event.event == "crash":

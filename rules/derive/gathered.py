@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, SampledPeaks
 from probes.evidence.records import STANDING, Evidence, Source
-from probes.evidence.request import Completion, ConcurrencyTrial, RequestError
+from probes.evidence.request import Completion, ConcurrencyTrial, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
+from rules.derive.numbers import sent_on_purpose
 from rules.engine.derivation import Reading, Sight, derivation, mirror, reading
 from rules.facts import (
     CANCELLED_SECONDS,
@@ -105,7 +106,9 @@ def _kind_of(event: LogEvent) -> str | None:
 
 
 @derivation(
-    reads=(LogEvent, RequestError, RungResult, ConcurrencyTrial), needs=(TOLD_ERROR_KIND,), gives=(FAILURE_KINDS,)
+    reads=(LogEvent, RequestError, RungResult, ConcurrencyTrial, TruncationReading),
+    needs=(TOLD_ERROR_KIND,),
+    gives=(FAILURE_KINDS,),
 )
 def failure_kinds(sight: Sight) -> Iterator[Reading]:
     """Join what was said, what the logs hold and what requests ended with. The best of their sources speaks for it."""
@@ -113,8 +116,11 @@ def failure_kinds(sight: Sight) -> Iterator[Reading]:
     told = sight.known(TOLD_ERROR_KIND)
     if told is not None:
         kinds[told.value] = (told.source, told.origin)
+    ours = [cut.sent for _evidence, cut in sight.of(TruncationReading)]
     for evidence, event in sight.of(LogEvent):
         kind = _kind_of(event)
+        if event.event == "refused" and sent_on_purpose(event.tokens, ours):
+            continue
         if kind is not None:
             kinds[kind] = (evidence.source, evidence.origin)
     for evidence, error in sight.of(RequestError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 GIB = 2**30
 
@@ -26,6 +27,15 @@ def positive(value: float | None) -> float | None:
 def near(one: float, two: float, share: float = 0.02, tokens: float = 0.0) -> bool:
     """Say whether two numbers are the same within a share of the larger, or within an absolute difference."""
     return abs(one - two) <= max(share * max(abs(one), abs(two)), tokens)
+
+
+PROBE_TOKENS = 128
+"""A server counts a prompt that we sent within so many tokens of our own count."""
+
+
+def sent_on_purpose(tokens: int | None, probes: Iterable[int | None]) -> bool:
+    """Say whether a refused length is one that a probe sent in order to be refused: that is no failure of the user's."""
+    return tokens is not None and any(sent is not None and abs(tokens - sent) <= PROBE_TOKENS for sent in probes)
 
 
 def fisher_less(hit_a: int, asked_a: int, hit_b: int, asked_b: int) -> float:

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from diagnose.findings import said_by_probes
-from probes.evidence.records import EvidenceSet
-from probes.evidence.request import Completion, ConcurrencyTrial, RequestError
+from probes.evidence.events import LogEvent
+from probes.evidence.records import EvidenceSet, found
+from probes.evidence.request import Completion, ConcurrencyTrial, RequestError, TruncationReading
 from probes.ladder.flaky import trial_in_words
 from probes.repeat import RepeatProbe
 from rules.catalogue import facts_of, rule_of
@@ -191,3 +192,13 @@ def test_our_own_cut_request_is_nobody_elses():
     trial, _evidence = tried(StillBusy(5.0, prefill_tps=100.0))
     assert trial.alone_passed == 0
     assert trial.busy_beside == 0
+
+
+@pytest.mark.parametrize(("tokens", "kinds"), [(2404, None), (1800, ("too-long",))])
+def test_what_a_probe_sent_to_be_refused_is_no_failure(tokens, kinds):
+    """Law: the log's line about our own prompt above the window says nothing about the user's trouble; any other refusal does."""
+    evidence = [
+        found(TruncationReading(verdict="refused", sent=2403, processed=2404, window=2048), source="measured", origin="truncation"),
+        found(LogEvent(event="refused", line=1, text="refused", tokens=tokens, limit=2048), source="log"),
+    ]
+    assert facts_of(EvidenceSet(evidence)).value(FAILURE_KINDS) == kinds
