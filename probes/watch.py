@@ -633,7 +633,7 @@ class _Passage:
             handler.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n" if chunked else data)
             handler.wfile.flush()
             self.tap.feed(data)
-        if length is not None and length.isdigit() and size < int(length):
+        if length is not None and length.isascii() and length.isdigit() and size < int(length):
             raise _ServerGoneError
         if chunked:
             handler.wfile.write(b"0\r\n\r\n")

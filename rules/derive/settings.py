@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -117,7 +118,7 @@ def _whole(value: object) -> int | None:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
         return int(value)
     return None
 
@@ -253,7 +254,7 @@ def switches(sight: Sight) -> Iterator[Reading]:
             yield reading(FLASH_ATTENTION, "auto" if on is None else "on" if on else "off", evidence)
         speculation = [_value(settings.get(name)) for name in ("speculation", "draft_model")]
         if any(speculation):
-            yield reading(SPECULATION, any(s not in {None, "", "none", "off", False} for s in speculation), evidence)
+            yield reading(SPECULATION, any(s not in (None, "", "none", "off", False) for s in speculation), evidence)
         elif complete:
             yield reading(SPECULATION, False, evidence)
         projector = _value(settings.get("mmproj"))
