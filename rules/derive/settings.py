@@ -99,7 +99,7 @@ def bits_of(type_name: str) -> float | None:
     name = type_name.strip().lower()
     if name in _BITS:
         return float(_BITS[name])
-    digits = "".join(c for c in name if c.isdigit())[:1]
+    digits = "".join(c for c in name if c in "0123456789")[:1]
     return float(digits) if name[:1] in {"q", "i", "t"} and digits else None
 
 
