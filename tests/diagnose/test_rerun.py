@@ -24,8 +24,8 @@ from probes.evidence.errors import BadFileError, InputError
 from probes.evidence.records import EvidenceSet
 from probes.launch import Server, address_of
 from probes.process import free_port
-from rules.catalogue import judge_evidence
-from rules.verdict import Verdict
+from rules.catalogue import facts_of, judge_evidence, rule_of
+from rules.verdict import Cost, NextTest, Verdict, expectations_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_model import make_model, server_command
@@ -76,6 +76,23 @@ def changed(command, **flags):
         else:
             words += [flag, str(value)]
     return tuple(words)
+
+
+def give(case, rule, variable, start, to):
+    """Give the test of a rule as the next one of the first run, with the rule's own predictions, whatever the session proposed."""
+    test = next(test for test in rule_of(rule).tests if test.variable == variable and test.expects)
+    expects = expectations_of(test.expects, facts_of(case.evidence(1)))
+    step = NextTest(
+        kind="change",
+        variable=variable,
+        start=start,
+        to=to,
+        expects=expects,
+        cost=Cost(minutes=3),
+        reason="",
+        cause=rule,
+    )
+    case.append("next-test", step.model_dump(mode="json"), run=1)
 
 
 def verdict_of_run(case, run):
@@ -152,16 +169,7 @@ def test_a_change_that_does_nothing_is_refuted_and_is_to_be_undone(quiet, capsys
     first = json.loads(capsys.readouterr().out)
     with Case.open("cap") as case:
         # whatever led here, the user tries the slots; their prediction is that of the rule
-        from rules.catalogue import facts_of, rule_of
-        from rules.verdict import Cost, NextTest, expectations_of
-
-        test = rule_of("slots-divide-ctx").tests[0]
-        facts = facts_of(case.evidence(1))
-        step = NextTest(
-            kind="change", variable="parallel", start=2, to=1, expects=expectations_of(test.expects, facts), cost=Cost(minutes=3), reason="one slot",
-            cause="slots-divide-ctx",
-        )  # fmt: skip
-        case.append("next-test", step.model_dump(mode="json"), run=1)
+        give(case, "slots-divide-ctx", "parallel", 2, 1)
     again("cap", "--launch", shlex.join(changed(command, np=1)))
     document = json.loads(capsys.readouterr().out)
     line = document["changes"][0]
@@ -248,16 +256,13 @@ def test_a_launch_under_a_limit_is_predicted_started_three_times_and_confirmed(q
     with Case.create("immediate-oom", tool_version="1", name="limit") as case:
         perform(case, options, Criteria(), (), terminal, mode="run")
         assert "kv-cache-size" in verdict_of_run(case, 1).named
-        step = [entry.data for entry in case.of("next-test", 1)][-1]
-        assert step["kind"] == "change"
-        value = step["to"]
-        flag = {"ctx": "c", "kv_type_k": "ctk", "kv_type_v": "ctv"}[step["variable"]]
-        smaller = changed(command, **{flag: value})
+        give(case, "kv-cache-size", "ctx", 2000000, 50000)
+        smaller = changed(command, c=50000)
         asked = RunOptions(launch=smaller, address_space_bytes=LIMIT, budget_s=15, target=4096)
         perform(case, options_for(case, asked), Criteria(), (), terminal, mode="run")
         (line,) = ledger(case)
         assert line.single is True
-        assert [one.name for one in line.variables] == [step["variable"]]
+        assert [one.name for one in line.variables] == ["ctx"]
         assert (line.prediction, line.attempts, line.kept) == ("held", 3, True)
         assert confirmed(case) == {"kv-cache-size": 2}
 
