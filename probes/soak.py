@@ -268,9 +268,10 @@ class SoakProbe(Probe):
 def _pieces(context: ProbeContext, tokens: int) -> Iterator[str]:
     """Give pieces of generated text of about so many tokens each."""
     parts: list[str] = []
+    step = 1 if tokens < 500 else 4
     for unit in generated(context.seed + 86_028_121):
         parts.append(unit.text)
-        if len(parts) % 4 == 0 and context.counter.count("".join(parts)) >= tokens:
+        if len(parts) % step == 0 and context.counter.count("".join(parts)) >= tokens:
             yield "".join(parts).strip()
             parts = []
 

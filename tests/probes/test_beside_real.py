@@ -15,6 +15,7 @@ from probes.evidence.damage import NextTokens
 from probes.evidence.errors import CtxDoctorError
 from probes.ladder.rungs import build_ladder
 from probes.launch import Server, address_of
+from probes.soak import SoakProbe
 from tests.tiny_model import make_model, server_command
 
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(200)]
@@ -92,3 +93,18 @@ def test_going_back_in_a_chat_comes_from_the_cache_of_a_plain_model(contexts):
     list(probe.collect(fine))
     assert probe.reading.cached_on_return > 0.9 * probe.reading.prefix_tokens
     assert probe.reading.switched_off_works is True
+
+
+def test_a_session_of_turns_against_a_real_server(contexts):
+    """Law: a real session grows turn by turn, and a model of random weights, which babbles, is found to repeat itself or to be unable, not forgetful."""
+    fine, _coarse = contexts
+    probe = SoakProbe(1600, turns=8)
+    list(probe.collect(fine))
+    soak = probe.reading
+    assert soak.stopped in {"target", "looping"}
+    assert len(soak.turns) >= 2
+    assert all(one.generated_tokens and one.total_s for one in soak.turns)
+    assert (soak.loop_turn is not None) is (soak.stopped == "looping")
+    assert [one.prompt_tokens for one in soak.turns] == sorted(one.prompt_tokens for one in soak.turns)
+    assert soak.reread_turns <= soak.compared_turns // 2
+    assert soak.state_lost_turn is None
