@@ -24,6 +24,7 @@ USUAL_PORTS = (8080, 8081, 8082, 8090, 8000, 8001, 11434, 1234, 5000, 5001, 7860
 """Where the known servers listen when nobody says otherwise."""
 MOST_SECONDS = 6.0
 MOST_SERVERS = 12
+WHOLE_TYPES = frozenset({None, "f16", "bf16", "f32", "auto"})
 _HERE = frozenset({"127.0.0.1", "0.0.0.0", "::", "::1", "::ffff:127.0.0.1"})  # noqa: S104 - compared with, not bound
 
 
@@ -38,6 +39,8 @@ class Seen:
     asked: int | None = None
     trained: int | None = None
     slots: int | None = None
+    quantised: bool = False
+    """Whether its command line asks for a cache of fewer than 16 bits."""
     wants_key: bool = False
     loading: bool = False
 
@@ -113,7 +116,7 @@ def look_at(url: str, api_key: str | None = None, backend: str | None = None, mo
 
 
 def _described(url: str, backend: Backend) -> Seen:
-    window, model, command = WindowReading(), None, None
+    window, model, command, quantised = WindowReading(), None, None, False
     with contextlib.suppress(CtxDoctorError):
         window = backend.window()
     with contextlib.suppress(CtxDoctorError):
@@ -121,6 +124,8 @@ def _described(url: str, backend: Backend) -> Seen:
     process, _why = find_process(url)
     if process is not None:
         settings = parse_command(process.argv, process.environment, backend.name)
+        types = [settings.settings.get(name) for name in ("kv_type_k", "kv_type_v")]
+        quantised = any(one is not None and one.value not in WHOLE_TYPES for one in types)
         for piece in asked_window(settings, 0, "process"):
             command = payload if isinstance(payload := piece.payload(), WindowReading) else None
     told = command or WindowReading()
@@ -132,4 +137,5 @@ def _described(url: str, backend: Backend) -> Seen:
         told.asked or window.asked,
         window.trained,
         window.slots or told.slots,
+        quantised,
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from diagnose.detect import Seen
-from diagnose.plan import order_for
-from diagnose.session import SHORT_RUNG_CANARIES, output_reserve
+from diagnose.plan import order_for, over_many_turns
+from diagnose.session import DAMAGE_TOKENS, SHORT_RUNG_CANARIES, output_reserve
 from probes.attempt import Asking
-from probes.base import Cost, ProbeContext
+from probes.base import Probe, ProbeContext
 from probes.cache_reuse import CacheReuseProbe
+from probes.damage import DamageProbe
+from probes.evidence.answers import Answer
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria, LadderPlan
 from probes.fixed_length import FixedLengthProbe
@@ -20,8 +23,10 @@ from probes.ladder.rungs import Ladder, RungText, ladder_rungs
 from probes.ladder_walk import LadderProbe
 from probes.recall import RecallProbe
 from probes.repeat import RepeatProbe
+from probes.soak import ROOM as SOAK_ROOM
+from probes.soak import SoakProbe
 from probes.speed import SpeedProbe
-from probes.truncation import TruncationProbe
+from probes.truncation import REFUSES_UNPROCESSED, TruncationProbe
 
 GUESSED_TPS = 500.0
 """Prefill speed that times are told with before any was measured; the sentence says so."""
@@ -40,16 +45,10 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _Named:
+    """What costs are told from beforehand: the server's name and no more."""
+
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Beforehand:
-    """The part of a probe's context that costs are told from."""
-
-    backend: _Server
-    prefill_tps: float | None = field(default=None)
 
 
 def _text(rung: int) -> RungText:
@@ -57,7 +56,12 @@ def _text(rung: int) -> RungText:
 
 
 def forecast(
-    seen: Seen, symptom: str | None, target: int | None, criteria: Criteria, budget_s: float
+    seen: Seen,
+    symptom: str | None,
+    target: int | None,
+    criteria: Criteria,
+    budget_s: float,
+    answers: Iterable[Answer] = (),
 ) -> Forecast | None:
     """Add up what the probes of a symptom would send. None where the window is not known yet, or is too small for a ladder."""
     window = seen.window or target or seen.asked or seen.trained
@@ -68,19 +72,28 @@ def forecast(
         rungs = ladder_rungs(window, output, target)
     except InputError:
         return None
-    costs = _costs(order_for(symptom), seen, window, target, output, rungs, criteria, budget_s)
-    prompt = sum(cost.prompt_tokens for cost in costs)
-    generated = sum(cost.generated_tokens for cost in costs)
+    soak = over_many_turns(symptom, answers)
+    names = order_for(symptom, soak=soak, damage=symptom in {None, "forgetting"} and seen.quantised)
+    known = _named(names, seen, window, target, output, rungs, criteria, budget_s)
+    context = ProbeContext(
+        backend=cast("Any", _Named(seen.backend or "")),
+        counter=cast("Any", _Named("")),
+        ends_at=time.monotonic() + budget_s,
+    )
+    costs = [probe.cost(context) for probe in known]
     return Forecast(
         rungs,
         sum(cost.requests for cost in costs),
-        prompt,
-        generated,
-        prompt / GUESSED_TPS + generated / GUESSED_GENERATION_TPS,
+        sum(cost.prompt_tokens for cost in costs),
+        sum(cost.generated_tokens for cost in costs),
+        sum(
+            cost.seconds or cost.prompt_tokens / GUESSED_TPS + cost.generated_tokens / GUESSED_GENERATION_TPS
+            for cost in costs
+        ),
     )
 
 
-def _costs(
+def _named(
     names: Sequence[str],
     seen: Seen,
     window: int,
@@ -89,27 +102,30 @@ def _costs(
     rungs: tuple[int, ...],
     criteria: Criteria,
     budget_s: float,
-) -> list[Cost]:
-    context = cast("ProbeContext", _Beforehand(_Server(seen.backend or "")))
+) -> list[Probe]:
+    """Make the probes of those names as a run would make them that knows no more than this."""
     plan = LadderPlan(rungs=rungs, target=target, output_tokens=output, seed=0, why="", tokenizer="")
     texts = Ladder(tuple(_text(rung) for rung in rungs), 0, "", 0)
     slots = seen.slots or 1
+    together = min(max(2, slots), 4)
     wanted = target - output if target else window
-    probes: dict[str, Any] = {
-        "truncation": TruncationProbe(window, afford=int(budget_s * 50)),
+    afford = int(budget_s * 50)
+    probes: dict[str, Probe] = {
         "recall": RecallProbe(texts.rungs[0]),
         "ladder": LadderProbe(plan, texts, Asking(), criteria, lambda _results: None),
-        "repeat": RepeatProbe(max(256, int(window * 0.6)), concurrency=min(max(2, slots), 4)),
+        "repeat": RepeatProbe(
+            max(256, int(window * 0.6)),
+            least=int(window * 1.1 / together) if slots > 1 else 256,
+            concurrency=together,
+        ),
         "cache-reuse": CacheReuseProbe(max(256, min(1536, window // 4))),
         "speed": SpeedProbe([texts.rungs[0], texts.rungs[-1]], first_attempt=10),
+        "damage": DamageProbe(min(DAMAGE_TOKENS, window // 2)),
+        "soak": SoakProbe(max(SOAK_ROOM, min(window, target or window) - output - SOAK_ROOM)),
     }
+    truncation = TruncationProbe(window, afford=afford)
+    if seen.backend in REFUSES_UNPROCESSED or truncation.length() <= afford:
+        probes["truncation"] = truncation
     if wanted > window - output:
         probes["fixed-length"] = FixedLengthProbe(wanted)
-    found = []
-    for name in names:
-        if name in probes:
-            cost = probes[name].cost(context)
-            if name == "truncation" and cost.prompt_tokens > probes[name].afford:
-                continue
-            found.append(cost)
-    return found
+    return [probes[name] for name in names if name in probes]

@@ -570,7 +570,7 @@ def _measured(talk: Talk, options: RunOptions, api_key: str | None, *, yes: bool
         if aim.seen is None and aim.launch is None:
             return _judged_without_server(talk, case, options.model_copy(update={"url": None, "launch": None}))
         criteria = _criteria(talk)
-        plan = forecast(aim.seen, case.symptom, _target(talk), criteria, options.budget_s) if aim.seen else None
+        plan = _forecast(talk, case, aim, criteria, options.budget_s)
         announce(talk, aim, plan, options.budget_s)
         choice = "start" if yes else consents(talk)
         if choice == "start":
@@ -604,6 +604,13 @@ def core_of(answers: Mapping[str, Value], *, choose: bool) -> Sequence[Question]
         return asked[:MOST_BEFORE]
     left_out = LEAST_TELLING.get(str(answers.get("symptom")), "speed_wanted")
     return [one for one in asked if one.id != left_out][: MOST_BEFORE - 1]
+
+
+def _forecast(talk: Talk, case: Case, aim: Aim, criteria: Criteria, budget_s: float) -> Forecast | None:
+    """Say what a run against what is aimed at would send; None where nothing is known of it before it answers."""
+    if aim.seen is None:
+        return None
+    return forecast(aim.seen, case.symptom, _target(talk), criteria, budget_s, case.payloads(Answer))
 
 
 def _criteria(talk: Talk) -> Criteria:

@@ -303,6 +303,15 @@ def test_what_will_be_sent_is_at_least_the_top_rung_with_its_repeats(symptom: st
     assert forecast(Seen("http://127.0.0.1:1"), symptom, None, Criteria(), 600.0) is None
 
 
+def test_a_session_of_many_turns_is_announced_where_the_answers_ask_for_one():
+    told = [
+        forecast(SERVER, "forgetting", 16384, Criteria(), 600.0, check_answers({"when": when}))
+        for when in (["long-prompt"], ["over-time"])
+    ]
+    assert told[1].prompt_tokens > told[0].prompt_tokens + 16384
+    assert told[1].seconds > told[0].seconds
+
+
 def test_plain_prompts_understand_numbers_ids_ways_and_nothing():
     screen = Screen(
         "Which?", "Because.", "several", (("one", "The first"), ("two", "The second")), back=True, stop=True
