@@ -315,7 +315,8 @@ def _room(
     margin = margin_bytes if margin_bytes is not None else 0 if running else DEFAULT_MARGIN
     host = evidence.last(HostReading)
     pages = needs.get(("host", "weights"), 0) if asked.mapped else 0
-    own = held.get("host", 0) - pages if running else 0
+    shared = sum(held.get(one.id, 0) for one in given if one.memory == "unified")
+    own = held.get("host", 0) - pages + shared if running else 0
     rooms = []
     if host is not None and host.ram_available_bytes is not None:
         rooms.append(min(host.ram_available_bytes + own, host.ram_bytes or host.ram_available_bytes + own))

@@ -159,6 +159,17 @@ def test_a_running_server_has_what_is_free_and_what_it_holds(model):
     assert below == budget.longest_window
 
 
+def test_memory_that_a_device_shares_with_the_host_is_counted_once(model):
+    """Law: what a running server holds on a device that has the host's memory is the host's too, so it is not said to lack it."""
+    apple = Device(id="apple:0", name="M", vendor="apple", memory="unified", total_bytes=48 * GIB, free_bytes=200 * MIB)
+    evidence = pieces(
+        model, "-c", "65536", "-np", "1", "-ngl", "99", devices=[apple], free=300 * MIB, when="before run", healthy=True
+    )
+    budget, whole = predicted(evidence, pid=os.getpid())
+    assert whole.last(MemoryOverflow) is None
+    assert 65536 <= budget.longest_window < 131072
+
+
 def test_the_search_starts_below_only_where_memory_ends_the_window():
     """Law: a window that the training ends, a longer one, and none at all are no reason to search elsewhere."""
 
