@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from diagnose.steps import most_useful, with_command
 from diagnose.ui import Ui
 from diagnose.window import passes
 from probes.allocation import AllocationProbe
-from probes.attempt import Asking
+from probes.attempt import SEVERAL, Asking
 from probes.backends.base import Backend
 from probes.backends.commands import parse_command
 from probes.backends.http import Http
@@ -52,8 +53,9 @@ from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, Win
 from probes.evidence.words import words
 from probes.fixed_length import FixedLengthProbe
 from probes.gpu.sampler import Sampler
+from probes.ladder.canaries import completion_tail, draw, question_tail
 from probes.ladder.constraints import Task, draw_task
-from probes.ladder.rungs import Ladder, build_ladder, ladder_rungs
+from probes.ladder.rungs import SMALLEST_RUNG, Ladder, build_ladder, ladder_rungs
 from probes.ladder.search import default_resolution
 from probes.ladder.text import Counter, read_own
 from probes.ladder_walk import LadderProbe
@@ -80,13 +82,13 @@ LOOK_AGAIN_S = 10.0
 UNQUANTISED = frozenset({"f16", "f32", "bf16", "fp16", "float16", "bfloat16", "auto", "default"})
 DAMAGE_TOKENS = 2048
 """Length of the text on which cache types are compared: the same in each run, whatever its window."""
-TAIL_TOKENS = 64
-"""Left in each rung for the question that follows the text; the chat template's own tokens are added where they can be counted."""
+TAIL_SLACK = 12
+"""Tokens by which a question may be longer than the one that was counted: other names."""
 CODE_WINDOW = 16_384
 """From this window on there is room for the code change and its answer beside the text."""
 CODE_ROOM = 768
 """Left in each rung for the coding rules, the request and the code that answers it."""
-DEFAULT_OUTPUT = (128, 2048)
+DEFAULT_OUTPUT = (192, 2048)
 """Least and most that is reserved for the answer where nobody says; a 64th of the window between."""
 
 
@@ -404,9 +406,7 @@ def _measure(one: Walk) -> None:
     shape = _shape(one, window)
     sampler.start()
     try:
-        for name in dict.fromkeys(
-            (*one.options.first, *_order(one))
-        ):
+        for name in dict.fromkeys((*one.options.first, *_order(one))):
             if name in one.case.done_probes(one.run):
                 continue
             if context.process_ended() is not None:
@@ -496,12 +496,22 @@ def _shape(one: Walk, window: int) -> Shape:
     target = wanted_window(one)
     plan = one.last(LadderPlan)
     output = plan.output_tokens if plan else output_reserve(min(window, target or window), one.options.output_tokens)
+    reserve = (
+        _tail_tokens(counter, one.options.seed)
+        + _template_tokens(backend)
+        + (CODE_ROOM if window >= CODE_WINDOW else 0)
+    )
     if plan is None:
         usable = [rung for rung in one.options.ladder or () if rung + output <= window]
         again = [
             length for length in lengths_before(one.case, one.run) if length + output <= min(window, target or window)
         ]
         rungs = tuple(usable) or tuple(sorted({*ladder_rungs(window, output, target), *again}))
+        rungs = tuple(rung for rung in rungs if rung - reserve >= SMALLEST_RUNG // 2) or rungs[-1:]
+        if rungs[0] - reserve < SMALLEST_RUNG // 2:
+            raise CouldNotLookError(
+                f"a window of {window} tokens leaves no room for a test: the questions alone take {reserve}; raise the window or --target"
+            )
         why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
         fits = memory.below_window(one.mine(MemoryBudget), window)
         plan = LadderPlan(
@@ -525,12 +535,18 @@ def _shape(one: Walk, window: int) -> Shape:
         plan.rungs,
         counter,
         seed=plan.seed,
-        reserve=TAIL_TOKENS + _template_tokens(backend) + (CODE_ROOM if window >= CODE_WINDOW else 0),
+        reserve=reserve,
         base_depths=depths,
         filler=filler,
     )
     task = draw_task(plan.seed) if window >= CODE_WINDOW else None
     return Shape(window, target, output, plan.rungs, texts, task)
+
+
+def _tail_tokens(counter: Counter, seed: int) -> int:
+    """Count the longest question that follows a text: all canaries of a rung in one."""
+    facts = list(islice(draw(seed), SEVERAL))
+    return max(counter.count(question_tail(facts)), counter.count(completion_tail(facts[0]))) + TAIL_SLACK
 
 
 def _template_tokens(backend: Backend) -> int:

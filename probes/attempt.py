@@ -147,7 +147,7 @@ class Attempts:
         name = f"rung {text.rung} attempt {attempt}"
         with context.sampled(name, text.rung, attempt) as phase:
             for number, group in enumerate(groups):
-                if number and self.resumes is False and number >= FEW:
+                if number and ((self.resumes is False and number >= FEW) or context.time_left() <= 0):
                     break
                 done = number / max(1, len(groups))
                 context.progress.report(name, done, f"{text.tokens} tokens")
