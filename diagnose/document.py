@@ -478,7 +478,8 @@ def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> dict[str
             )
             found[path] = Unavailable(why="not-offered", note=note)
     for record in evidence.all:
-        if record.unavailable is not None:
+        # that nothing overflows is no gap in what is known; where nothing could be predicted, the budget's own record says why
+        if record.unavailable is not None and record.kind != MemoryOverflow.kind:
             found.setdefault(f"evidence.{record.kind}", record.unavailable)
     return found
 

@@ -375,7 +375,7 @@ def test_under_a_limit_the_predicted_window_is_the_real_one(model, tmp_path):
         ("log", "kv"),
     }
     assert facts_of(evidence).value(f.SAFE_CTX) == budget.steps.ctx // 1024 * 1024
-    assert step is not None
+    assert (step.variable, step.to) == ("ctx", facts_of(evidence).value(f.SAFE_CTX))
     assert starts(model, budget.steps.ctx, limit, tmp_path)
     assert not starts(model, int(budget.longest_window * 1.05) // 256 * 256, limit, tmp_path)
     assert budget.steps.ctx >= 0.92 * budget.longest_window
