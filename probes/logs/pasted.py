@@ -125,6 +125,7 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
     folder = Folder(2000)
     log_lines: list[tuple[int, str]] = []
     code: list[str] = []
+    wished = False
     for block in split_blocks(text):
         rows = block.text.split("\n")
         commands = _commands(block.text)
@@ -135,6 +136,15 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
             continue
         for offset, row in enumerate(rows):
             plain = _TAG.sub(" ", row)
+            heading = _HEADING.match(plain)
+            if heading is not None:
+                # A form's heading is no sentence of the user, and what was expected did not happen.
+                title = next(part for part in heading.groups() if part is not None)
+                wished = _WISHED.search(title) is not None
+                prose.extend(("" if _FORM.search(title) else title, ""))
+                continue
+            if wished or _UNTICKED.match(plain):
+                continue
             if is_log_line(plain):
                 log_lines.append((block.line + offset, plain.strip().strip("`")))
                 prose.append("")
@@ -183,6 +193,21 @@ _SHOWS = {
     "oom-killer": "flaky", "pool-full": "flaky",
 }  # fmt: skip
 """What is wrong, where nobody says it and the lines of a log show it."""
+
+
+_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.{1,200}?)\s*#*\s*$|^\s{0,3}\*\*([^*\n]{1,80})\*\*:?\s*$")
+_WISHED = re.compile(
+    r"^cpus?\W*$|^processors?\W*$|expected|proposed|suggest\w*|feature request|solution you.d like|prerequisites|checklist|before (?:submitting|you)|existing issue|기대|예상 ?(?:동작|결과)",
+    re.IGNORECASE,
+)
+_FORM = re.compile(
+    r"^(?:what (?:is|was) (?:the issue|happening)|what happened|describe the (?:bug|issue|problem)|(?:steps )?to reproduce|steps|reproduc\w+|environment|current behaviou?r"
+    r"|actual behaviou?r|problem(?: description)?.{0,40}|(?:relevant )?log\w*(?: output)?|os|operating systems?|gpus?|cpus?|hardware|models?|name and version|versions?|\w+ version|ggml backends"
+    r"|first bad commit|additional (?:context|information)|screenshots?|system info\w*|how would you.{0,60}|your current environment|workaround|is there an existing.{0,40}|title)\W*$",
+    re.IGNORECASE,
+)
+_UNTICKED = re.compile(r"^\s{0,8}[-*] \[[ xX]\] ")
+"""A form's boxes, ticked or not, say nothing about the trouble."""
 
 
 def clean_report(text: str) -> str:
@@ -297,6 +322,11 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
         configuration = parse_command([], variables, backend, source="report")
         if configuration.settings:
             evidence.append(found(configuration, source="report", origin=f"{name}, environment"))
+    for words in _listed_commands(code):
+        backend = detect_backend(words) or _flags_backend({word.split("=", 1)[0] for word in words}) or "llama.cpp"
+        configuration = parse_command(words, None, backend, source="report")
+        if configuration.settings:
+            evidence.append(found(configuration, source="report", origin=f"{name}, command list"))
     if re.search(r"^\s*PARAMETER\s+\w+\s+\S", text, re.MULTILINE):
         modelfile = "\n".join(line for line in text.split("\n") if re.match(r"\s*(?:PARAMETER|FROM)\s", line))
         evidence.append(
@@ -321,6 +351,34 @@ _FLAGS_OF = (
 )  # fmt: skip
 
 
+_LISTED = re.compile(
+    r"^\s*-\s+(?:\"([^\"\n]{0,300})\"|'([^'\n]{0,300})'|(\S[^\n]{0,300}?))\s*,?\s*$|^\s*(?:\"([^\"\n]{1,300})\"|'([^'\n]{1,300})')\s*,?\s*$"
+)
+
+
+def _listed_commands(code: str) -> list[list[str]]:
+    """Read commands that a compose file or a JSON list spells word by word, a word a line."""
+    commands: list[list[str]] = []
+    words: list[str] = []
+    for line in [*code.split("\n")[:20_000], ""]:
+        match = _LISTED.match(line) if len(line) <= 400 else None
+        if match is not None:
+            word = next((part for part in match.groups() if part is not None), "")
+            words.extend(word.split() if word.startswith("-") and " " in word else [word])
+            continue
+        if sum(word.startswith("-") for word in words) >= 2 and len(commands) < MOST_COMMANDS:
+            commands.append(words[:200])
+        words = []
+    return commands
+
+
+def _flags_backend(flags: set[str]) -> str | None:
+    """Say whose flags these are: the server that has the most of them."""
+    counts = [(len(flags & known), name) for name, known in _FLAGS_OF]
+    most = max(counts, key=lambda one: one[0])
+    return most[1] if most[0] else None
+
+
 def _loose_flags(prose: str, backend: str | None) -> Configuration | None:
     """Read flags that somebody names in a sentence without the whole command: each as it is first said, what only helped left out."""
     words: list[str] = []
@@ -339,7 +397,7 @@ def _loose_flags(prose: str, backend: str | None) -> Configuration | None:
             break
     if not words:
         return None
-    kind = next((name for name, flags in _FLAGS_OF if seen <= flags), None)
+    kind = _flags_backend(seen)
     family = {"llama.cpp", "ik_llama.cpp", "beellama.cpp", "llama-cpp-python", "llama-swap", "llama-manager"}
     if kind == "llama.cpp" and backend in family:
         kind = backend

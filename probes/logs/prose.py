@@ -72,7 +72,7 @@ _HALF = re.compile(
 _PROCESSED = re.compile(rf"(?:process\w+|evaluat\w+|kept)\s*(?:count )?(?:of |is |was |=|:)?\s*(?:only )?{_span('n')}(?:{_TOKENS})?\b(?! ?(?:%|GB|GiB|s\b|ms|t/s|tok|\w+ ?/s))|(?:prompt_eval_count|prompt_tokens|prompt eval count|tokens_evaluated|input_tokens)[\"'`]?(?:는|가|은|이)?\s*(?:of |is |was |=|:|shows? |says |stays at |comes? out (?:at|as) )?\s*(?:\w+ ){{0,3}}{_span('m')}|(?:remember\w*|knows?|sees?|uses?) (?:\w+ ){{0,2}}(?:the )?last {_span('k')}[\s-]*tokens", re.IGNORECASE)  # fmt: skip
 _SENT = re.compile(rf"(?:prompts?|requests?|inputs?|messages?|documents?|contracts?|files?|pdfs?|history|conversation|text|transcripts?|papers?|books?|문서|프롬프트)(?:는|은|가)?\s+(?:\()?(?:with|of|has|have|had|is|was|are|were|up to)?\s*\(?(?:only |about |some |around |roughly |approx\w*\.? |~|약 ){{0,2}}{_span('n')}[\s-]*(?:tokens|토큰)|(?:send|sent|sending|feed|fed|feeding|past(?:e|ed|ing)|submit\w*|with)\s+(?:\w+ ){{0,2}}{_span('m')}[\s-]*tokens|\b{_span('k')}[\s-]tokens? (?:prompt|document|file|request|input|text)|{_span('j')} in the (?:messages|prompt|input)", re.IGNORECASE)  # fmt: skip
 _TOTAL = re.compile(rf"prompt (?:plus|and|\+) (?:completion|answer|output|reply)[^.]{{0,40}}?(?:exactly |to |of |= ?|came to ){{1,2}}{_span('n')}", re.IGNORECASE)  # fmt: skip
-_SECONDS = re.compile(r"(?:(?:after|within|timeout (?:of|after|is)|timeout_?s?[:=]|takes?|exceeds?|for)\s+(?:exactly |about |some |around |over )?(?P<n>\d+(?:\.\d+)?)[\s-]*(?P<u>s\b|sec\w*|min\w*|m\b|h\b|hours?))", re.IGNORECASE)  # fmt: skip
+_SECONDS = re.compile(r"(?:(?:after|within|timeout (?:of|after|is)|timeout_?s?[:=]|takes?|exceeds?|for|it.s|is)\s+(?:exactly |about |some |around |over )?(?:(?P<n>\d+(?:\.\d+)?)|(?P<word>one|two|three|five|ten|thirty|sixty))[\s-]*(?P<u>s\b|sec\w*|min\w*|m\b|h\b|hours?))", re.IGNORECASE)  # fmt: skip
 _SPEEDS = (
     re.compile(rf"(?P<v>\d+(?:\.\d+)?)\s*(?:tok(?:en)?s?|t)\s*(?:/|per |a )\s*s(?:ec(?:ond)?)?\w*\s*(?:\(\w+\)\s*)?(?:at|@|with|for)\s*(?:a depth of |depth |about )?{_span('n')}", re.IGNORECASE),
     re.compile(rf"{_span('n')}(?:{_TOKENS})?\s*(?:에서|:|=|->|→|\|)\s*(?:약 )?(?P<v>\d+(?:\.\d+)?)\s*(?:tok(?:en)?s?|t)\s*/\s*s", re.IGNORECASE),
@@ -92,7 +92,7 @@ _UBATCH = re.compile(
 _GPU_NAMES: tuple[tuple[str, str, dict[str, float]], ...] = (
     (
         "nvidia",
-        r"(?:RTX|GTX|GeForce|Tesla|Quadro|NVIDIA|H100|H200|A100|A10\b|A40|A6000|L40S?|L4\b|V100|P40|P100|T4\b|GB10|DGX Spark|CMP \d+HX|B200|Jetson|Titan)",
+        r"(?:RTX|GTX|GeForce|[Tt]esla|Quadro|NVIDIA|Nvidia|nvidia|H100|H200|A100|A10\b|A40|A6000|L40S?|L4\b|V100|P40|P100|T4\b|GB10|DGX Spark|CMP \d+HX|B200|Jetson|Titan)",
         {},
     ),
     ("amd", r"(?:Radeon|RX \d{4}|MI\d{2,3}X?|gfx\d{3,4}|Strix Halo|Ryzen AI|Instinct|7900 ?XTX?|AMD)", {}),
@@ -100,11 +100,14 @@ _GPU_NAMES: tuple[tuple[str, str, dict[str, float]], ...] = (
     ("apple", r"(?:\bM[1-5](?: (?:Max|Pro|Ultra))?\b|Apple Silicon|Mac Studio|MacBook|Mac mini|\ba \d+ GB Mac\b)", {}),
 )
 _CARD_GIB = re.compile(
-    r"(?:RTX|GTX|GeForce|Radeon|RX|Tesla|Arc|A100|H100|H200|L40S?|MI\d+|P40|V100|card|VRAM|gpu|CMP)[^.;,\n]{0,30}?(?P<n>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u>GiB|GB|G)\b|(?P<n2>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u2>GiB|GB|G)\b(?:\s+\w+){0,2}?\s+(?:of )?(?:VRAM|video memory|(?:graphics )?card|GPU)",
+    r"(?:RTX|GTX|GeForce|Radeon|RX|Tesla|Arc|A100|H100|H200|L40S?|MI\d+|P40|V100|card|VRAM|gpu|CMP)[^.;,\n]{0,30}?(?P<n>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u>GiB|GB|G)\b|(?P<n2>\d{1,3}(?:\.\d+)?)[\s-]*(?P<u2>GiB|GB|G)\b(?:\s+\w+){0,2}?\s+(?:of )?(?:VRAM|video memory|(?:graphics )?card|GPU)\b(?! (?:is |are |was )?(?:free|left|unused|available|to spare|remain))",
     re.IGNORECASE,
 )
 _CARD_NAME = re.compile(
     r"(?:(?<=RTX )|(?<=RTX)|(?<=GTX )|(?<=RX )|(?<=Tesla )|(?<=Radeon )|(?<![\w.,/$-]))((?:[1-5]0[5-9]0|[5679][5-9]00|6[5-9]50)(?: ?(?:Ti|XTX|XT|SUPER|Super))*|P40|P100|V100|T4|L4|L40S?|A100|H100|H200|A6000|A5000|A4000|A10|A770|A750|B580|B60|MI\d{2,3}X?|W\d900)(?![\w,.]?\d)(?! ?(?:tok|ctx|t/s|MB|MiB|%))"
+)
+_JOINED = re.compile(
+    r"\+|\band (?:an? |my |the |one )?(?!on )|&|\bplus\b|\bnext to\b|\balongside\b|\bwith (?:an?|my|the) |^\s*(?:\([^)]*\)|\d+ ?GB)?\s*[,/]\s*(?:\d ?x )?(?:RTX |GTX |RX )?$"
 )
 _CARD_SIZES = {
     "1080": 8, "1080 ti": 11, "1070": 8, "2060": 6, "2070": 8, "2080": 8, "2080 ti": 11, "3050": 8, "3060": 12, "3070": 8, "3080": 10, "3080 ti": 12,
@@ -149,6 +152,7 @@ _NEGATION = re.compile(
     r"\b(?:not|never|no|without|isn't|wasn't|don't|doesn't|didn't|neither|nor)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
 )
 _FAILED = re.compile(FAIL, re.IGNORECASE)
+_ENDS = re.compile(rf"{FAIL}|time-?out|timed out|on the dot|gives up|504|cancel", re.IGNORECASE)
 _FAIL_WORD = re.compile(rf"{FAIL}|{FORGET}|noise|rubbish|killed|\\bOOMs?\\b", re.IGNORECASE)
 _SUPPOSED = re.compile(
     r"\b(?:would|could|should|might|can|may|will)\s+(?:it|this|that|i|we|there|someone|anyone|you)\b[^.?!\n]{0,200}\?"
@@ -388,9 +392,9 @@ def _read_lengths(part: str, answers: dict[str, Value]) -> None:
                     continue
                 answers.setdefault("fails_at", length)
     seconds = _SECONDS.search(part)
-    if seconds is not None and "seconds_to_failure" not in answers and _FAIL_WORD.search(part):
+    if seconds is not None and "seconds_to_failure" not in answers and _ENDS.search(part):
         factor = {"m": 60, "h": 3600}.get(seconds["u"][0].lower(), 1)
-        answers["seconds_to_failure"] = float(seconds["n"]) * factor
+        answers["seconds_to_failure"] = float(seconds["n"] or _SMALL_WORDS[seconds["word"].lower()]) * factor
     slots = _SLOTS.search(part)
     if slots is not None and "slots" not in answers:
         count = int(slots["n"] or slots["n2"] or slots["n3"] or 0) or _SMALL_WORDS.get((slots["word"] or "").lower(), 0)
@@ -406,6 +410,17 @@ def _gib(number: str, unit: str | None) -> float:
     return round(value * 1e9 / 2**30, 2) if (unit or "").upper() == "GB" and value != int(value) else value
 
 
+def _side_by_side(text: str) -> bool:
+    """Say whether two unlike cards are told of as one machine's: "3090 (24GB) + 3060", not "a 3090 does better"."""
+    cards = list(_CARD_NAME.finditer(text))
+    return any(
+        " ".join(one[1].split()).lower() != " ".join(other[1].split()).lower()
+        and other.start() - one.end() <= 48
+        and _JOINED.search(text[one.end() : other.start()])
+        for one, other in itertools.pairwise(cards)
+    )
+
+
 def _read_hardware(text: str, answers: dict[str, Value]) -> None:
     makers = [maker for maker, pattern, _sizes in _GPU_NAMES if re.search(pattern, text)]
     if makers:
@@ -413,11 +428,11 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
     names = {" ".join(name.split()).lower() for name in _CARD_NAME.findall(text)}
     count = _COUNT_GPU.search(text)
     several = re.search(
-        r"(?:multi-?gpu|multi-?card|dual[- ](?:gpu|card)|(?:two|both|many|three|several|four) (?:\w+ ){0,2}(?:cards|gpus|cuda devices)|over (?:two|three|many) )",
+        r"(?:multi-?gpu|multi-?card|dual[- ](?:gpu|card)|(?:two|both|many|three|several|four) (?:\w+ ){0,2}(?:cards|gpus|cuda devices)|over (?:two|three|many) |\bsecond (?:\w+ ){0,2}(?:gpu|card|[1-5]0[5-9]0)\b|\b(?:CUDA|ROCm|Vulkan) ?1\b|\bGPU ?1\b|\bboth (?:cards|gpus|of them)\b)",
         text,
         re.IGNORECASE,
     )
-    if (len(names) > 1 and re.search(r"\+|\band\b|,", text)) or re.search(
+    if _side_by_side(text) or re.search(
         r"(?:small|smaller) and a (?:large|larger|big) card|different sizes", text, re.IGNORECASE
     ):
         answers["several_gpus"] = "unequal"
