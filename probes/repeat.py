@@ -1,7 +1,7 @@
 """The same request again and again, alone and at the same time: what a flaky run depends on.
 
-Alone it is sent cold at least three times, and as often as the budget's share holds; then once with the cache left to the server; then several at
-once. Which condition the failures belong to is worked out in :mod:`probes.ladder.flaky`; the trial keeps the counts.
+First it is sent once alone, cold, and then several at once: that tells most. Then again alone, as often as the budget's share holds, and once with the
+cache left to the server. Which condition the failures belong to is worked out in :mod:`probes.ladder.flaky`; the trial keeps the counts.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class RepeatProbe(Probe):
 
     id: ClassVar[str] = "repeat"
     gives: ClassVar[tuple[str, ...]] = (ConcurrencyTrial.kind, RequestError.kind)
+    stops_itself: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -84,11 +85,18 @@ class RepeatProbe(Probe):
             yield not_found(ConcurrencyTrial, "failed", str(failure), run=context.run, origin="repeat")
             return
         self._tries = []
-        alone = self._alone(context, texts[0])
+        begun = time.monotonic()
+        ends = begun + SHARE * max(0.0, context.time_left())
+        alone = [self._send(context, texts[0], cold=True, concurrency=1)]
+        each = time.monotonic() - begun
+        together: list[Completion] = []
+        # at once they take as long as one after the other, at the most
+        if self.concurrency > 1 and each * self.concurrency < context.time_left():
+            together = self._together(context, texts)
+        alone += self._alone(context, texts[0], each, ends)
         warm = None
-        if context.process_ended() is None:
+        if context.process_ended() is None and each < context.time_left():
             warm = self._send(context, texts[0], cold=False, concurrency=1)
-        together = self._together(context, texts) if self.concurrency > 1 else []
         for completion in (*alone, *([warm] if warm is not None else ()), *together):
             if completion.error is not None:
                 yield found(completion.error, source="measured", run=context.run, origin="repeat")
@@ -104,22 +112,19 @@ class RepeatProbe(Probe):
         yield found(self.reading, source="measured", run=context.run, origin="repeat")
         context.progress.report("the same request at once", 1.0, "done")
 
-    def _alone(self, context: ProbeContext, text: RungText) -> list[Completion]:
-        """Send it cold, one after the other: ``tries`` times, and more while less than half of the share is used up."""
-        begun, ends = time.monotonic(), time.monotonic() + SHARE * max(0.0, context.time_left()) / 2
+    def _alone(self, context: ProbeContext, text: RungText, each: float, ends: float) -> list[Completion]:
+        """Send it cold, one after the other: ``tries`` times in all where the budget holds them, and more until ``ends``."""
         done: list[Completion] = []
-        while len(done) < self.most_tries:
-            each = (time.monotonic() - begun) / len(done) if done else 0.0
-            if len(done) >= self.tries and time.monotonic() + each > ends:
+        while len(done) + 1 < self.most_tries:
+            number, now = len(done) + 2, time.monotonic()
+            if context.process_ended() is not None or each > context.time_left():
+                break
+            if number > self.tries and (now + each > ends or all(one.error is not None for one in done)):
                 break
             context.progress.report(
-                "the same request again", len(done) / (self.tries + 1), f"{text.tokens} tokens, number {len(done) + 1}"
+                "the same request again", (number - 1) / (self.tries + 1), f"{text.tokens} tokens, number {number}"
             )
             done.append(self._send(context, text, cold=True, concurrency=1))
-            if context.process_ended() is not None:
-                break
-            if len(done) >= self.tries and all(one.error is not None for one in done):
-                break
         return done
 
     def _together(self, context: ProbeContext, texts: Sequence[RungText]) -> list[Completion]:

@@ -150,6 +150,14 @@ REFUSED_BELOW_ASKED = _yes(
     "failure.refused_below_asked", words("A prompt shorter than the window asked for was refused")
 )
 FAILURE_SECONDS = Fact("failure.seconds", float, words("Seconds until it failed"), unit="s", low=0.0, high=1e7)
+REPEATED_LIMIT_SECONDS = Fact(
+    "failure.limit_seconds",
+    float,
+    words("Round number of seconds after which the same request failed again and again"),
+    unit="s",
+    low=0.0,
+    high=1e7,
+)
 FAILURE_ROUND_SECONDS = _yes("failure.round_seconds", words("It failed after a round number of seconds"))
 LAUNCH_FAILED = _yes("launch.failed", words("The server did not start"))
 EXIT_SIGNAL = Fact("process.signal", str, words("Signal that ended the server"))

@@ -22,6 +22,8 @@ from rules.facts import (
     TOLD_WHEN,
 )
 
+RESUMED = 0.5
+
 
 @derivation(
     reads=(CacheReuse, LogEvent),
@@ -30,10 +32,21 @@ from rules.facts import (
     ),
 )  # fmt: skip
 def reuse(sight: Sight) -> Iterator[Reading]:
-    """Give what came from the cache, and what logs say of it."""
+    """Give what came from the cache, and what logs say of it.
+
+    A log's reason for reading all again is not taken where even a prompt that we repeated at once did not come from the cache: that is another trouble.
+    """
+    measured = sight.last(CacheReuse)
+    unused = (
+        measured is not None
+        and measured[1].cached_on_repeat is not None
+        and measured[1].cached_on_repeat < RESUMED * measured[1].prefix_tokens
+    )
     for evidence, event in sight.of(LogEvent):
         if event.event == "full-reprocess":
             yield reading(FULL_REPROCESS_SEEN, True, evidence)
+            if unused:
+                continue
             # llama.cpp's own words leave open which of the two; both are one cause
             reason = "swa" if event.reason == "swa-or-hybrid" else event.reason or "unknown"
             yield reading(

@@ -17,7 +17,7 @@ from probes.evidence.request import (
 )
 from probes.evidence.rungs import RungResult
 from rules.derive.numbers import near, ratio, sent_on_purpose
-from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.engine.derivation import Reading, Sight, derivation, reading, unread
 from rules.facts import (
     ALLOC_COMPONENT,
     CRASH_SEEN,
@@ -42,6 +42,7 @@ from rules.facts import (
     REFUSAL_LIMIT,
     REFUSED_BELOW_ASKED,
     REFUSED_OVER_WINDOW,
+    REPEATED_LIMIT_SECONDS,
     TOLD_FAILED_WHILE,
     TOLD_SECONDS_TO_FAILURE,
     TOLD_WHEN,
@@ -294,12 +295,26 @@ def memory_failure(sight: Sight) -> Iterator[Reading]:
         yield reading(IS_MEMORY_FAILURE, about.value in MEMORY_KINDS, source=about.source, origin=about.origin)
 
 
+@derivation(reads=(ConcurrencyTrial,), gives=(REPEATED_LIMIT_SECONDS,))
+def repeated_limit(sight: Sight) -> Iterator[Reading]:
+    """Give the time limit that a trial found. Where none was made nothing is open: errors and logs tell of limits too."""
+    limits = [
+        (evidence, trial.round_timeout_s) for evidence, trial in sight.of(ConcurrencyTrial) if trial.round_timeout_s
+    ]
+    if limits:
+        yield reading(REPEATED_LIMIT_SECONDS, float(limits[-1][1]), limits[-1][0])
+    else:
+        yield unread(
+            REPEATED_LIMIT_SECONDS, "not-offered", "no request failed again and again after one round number of seconds"
+        )
+
+
 ROUND_SECONDS = (30.0, 60.0, 100.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
 
 
 @derivation(
-    reads=(RequestError, LogEvent, ConcurrencyTrial),
-    needs=(TOLD_SECONDS_TO_FAILURE,),
+    reads=(RequestError, LogEvent),
+    needs=(TOLD_SECONDS_TO_FAILURE, REPEATED_LIMIT_SECONDS),
     gives=(FAILURE_SECONDS, FAILURE_ROUND_SECONDS),
 )
 def seconds(sight: Sight) -> Iterator[Reading]:
@@ -315,10 +330,10 @@ def seconds(sight: Sight) -> Iterator[Reading]:
         if error.error in {"timeout", "connection-lost"} and error.after_s:
             found.append((error.after_s, evidence.source, evidence.origin))
     # A few seconds are round by chance as often as not: only the same number again and again makes one a limit.
-    repeated = [trial.round_timeout_s for _evidence, trial in sight.of(ConcurrencyTrial) if trial.round_timeout_s]
+    limit = sight.known(REPEATED_LIMIT_SECONDS)
     for value, source, origin in found:
         yield reading(FAILURE_SECONDS, float(value), source=source, origin=origin)
-        is_round = any(near(value, r, 0.015, 1.0) for r in ROUND_SECONDS) or any(
-            near(value, r, 0.03, 0.5) for r in repeated
+        is_round = any(near(value, r, 0.015, 1.0) for r in ROUND_SECONDS) or (
+            limit is not None and near(value, limit.value, 0.03, 0.5)
         )
         yield reading(FAILURE_ROUND_SECONDS, is_round, source=source, origin=origin)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, SampledPeaks
 from probes.evidence.records import STANDING, Evidence, Source
-from probes.evidence.request import Completion, ConcurrencyTrial, RequestError, TruncationReading
+from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
 from rules.derive.numbers import sent_on_purpose
@@ -28,6 +28,7 @@ from rules.facts import (
     ONE_DEVICE_FULL,
     OVER_LAUNCH_LIMIT,
     PART_ON_CPU,
+    REPEATED_LIMIT_SECONDS,
     REUSED_SHARE,
     SEVERAL_DEVICES,
     SPEED_COMPLAINT,
@@ -106,8 +107,8 @@ def _kind_of(event: LogEvent) -> str | None:
 
 
 @derivation(
-    reads=(LogEvent, RequestError, RungResult, ConcurrencyTrial, TruncationReading),
-    needs=(TOLD_ERROR_KIND,),
+    reads=(LogEvent, RequestError, RungResult, TruncationReading),
+    needs=(TOLD_ERROR_KIND, REPEATED_LIMIT_SECONDS),
     gives=(FAILURE_KINDS,),
 )
 def failure_kinds(sight: Sight) -> Iterator[Reading]:
@@ -129,10 +130,10 @@ def failure_kinds(sight: Sight) -> Iterator[Reading]:
     for evidence, rung in sight.of(RungResult):
         if rung.error_kind in _BY_REQUEST:
             kinds[_BY_REQUEST[rung.error_kind]] = (evidence.source, evidence.origin)
-    for evidence, trial in sight.of(ConcurrencyTrial):
-        if trial.round_timeout_s is not None:
-            # closed again and again after one round number of seconds: somebody's time limit, whatever the error says
-            kinds["timeout"] = (evidence.source, evidence.origin)
+    limit = sight.known(REPEATED_LIMIT_SECONDS)
+    if limit is not None:
+        # closed again and again after one round number of seconds: somebody's time limit, whatever the error says
+        kinds["timeout"] = (limit.source, limit.origin)
     if len(kinds) > 1:
         kinds.pop("none", None)
     if kinds:

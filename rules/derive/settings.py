@@ -10,7 +10,7 @@ from probes.evidence.events import LogEvent
 from probes.evidence.records import Evidence
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting
 from rules.derive.numbers import positive, ratio
-from rules.engine.derivation import Reading, Sight, derivation, reading
+from rules.engine.derivation import Reading, Sight, derivation, reading, unread
 from rules.facts import (
     BACKEND,
     BATCH,
@@ -226,10 +226,10 @@ def _types(k: str, v: str, evidence: Evidence) -> Iterator[Reading]:
 @derivation(
     reads=(Configuration, LogEvent),
     needs=(BACKEND,),
-    gives=(FLASH_ATTENTION, FLASH_FORCED_OFF, SPECULATION, PROJECTOR, CONTEXT_SHIFT_ON, PROMPT_CACHE_ON),
+    gives=(FLASH_ATTENTION, FLASH_FORCED_OFF, SPECULATION, PROJECTOR, CONTEXT_SHIFT_ON),
 )
 def switches(sight: Sight) -> Iterator[Reading]:
-    """Give what is on and off: flash attention, speculation, projector, context shift, prompt cache."""
+    """Give what is on and off: flash attention, speculation, projector, context shift."""
     for evidence, event in sight.of(LogEvent):
         if (
             event.event == "flash-attention"
@@ -264,11 +264,21 @@ def switches(sight: Sight) -> Iterator[Reading]:
         shift = _flag(_value(settings.get("context_shift")))
         if shift is not None:
             yield reading(CONTEXT_SHIFT_ON, shift, evidence)
-        cache = _flag(_value(settings.get("cache_prompt")))
-        if cache is not None:
-            yield reading(PROMPT_CACHE_ON, cache, evidence)
-        elif complete:
-            yield reading(PROMPT_CACHE_ON, True, evidence)
+
+
+@derivation(reads=(Configuration,), needs=(BACKEND,), gives=(PROMPT_CACHE_ON,))
+def prompt_cache(sight: Sight) -> Iterator[Reading]:
+    """Say whether prompts are kept, by the settings. Where no settings were read, that is not held open: a measured repeat tells it better."""
+    said = False
+    for evidence, configuration in _settings(sight):
+        known = sight.known(BACKEND)
+        complete = configuration.command is not None and known is not None and known.value in LLAMA_FAMILY
+        cache = _flag(_value(configuration.settings.get("cache_prompt")))
+        if cache is not None or complete:
+            said = True
+            yield reading(PROMPT_CACHE_ON, cache is not False, evidence)
+    if not said:
+        yield unread(PROMPT_CACHE_ON, "not-offered", "the settings do not tell")
 
 
 @derivation(

@@ -109,7 +109,7 @@ def test_one_failure_at_a_round_number_is_no_limit():
     class Once(MadeUp):
         def complete(self, ask):
             answer = super().complete(ask)
-            if len(self.asked) == 2:
+            if len(self.asked) == 4:
                 return Completion(error=RequestError(error="connection-lost", message="gone", after_s=5.02))
             return answer
 
