@@ -35,8 +35,10 @@ def session(sight: Sight) -> Iterator[Reading]:
     reached = soak.stopped == "target" and len(soak.turns) >= FEWEST_TURNS
     yield reading(SESSION_VERIFIED, soak.verified_tokens or None, evidence)
     asked = soak.able and any(turn.state_asked for turn in soak.turns)
+    # Who repeats itself from the first turns on, or cannot keep a state at all, does not drift.
+    drifted = soak.loop_turn is not None and soak.able and soak.loop_turn > FEWEST_TURNS
     for fact, lost, tried in (
-        (SESSION_REPEATS, soak.loop_turn is not None, True),
+        (SESSION_REPEATS, drifted, soak.able and (drifted or soak.loop_turn is None)),
         (SESSION_STATE_LOST, soak.state_lost_turn is not None, asked),
     ):
         if lost:
@@ -45,7 +47,9 @@ def session(sight: Sight) -> Iterator[Reading]:
             yield reading(fact, False, evidence)
         else:
             yield unread(
-                fact, "failed", "the session ended before its length" if tried else "the model cannot keep such a state"
+                fact,
+                "failed",
+                "the session ended before its length" if tried else "the model cannot hold even a short session",
             )
     if soak.one_piece_right is not None:
         yield reading(SESSION_ONE_PIECE_RIGHT, soak.one_piece_right, evidence)

@@ -146,6 +146,14 @@ def test_a_model_that_cannot_keep_a_state_is_not_blamed():
     assert facts_of(evidence).value(SESSION_STATE_LOST) is None
 
 
+@pytest.mark.parametrize("more", [{"loops_from": 2}, {"loops_from": 8, "unable": True}])
+def test_a_model_that_babbles_anyway_does_not_drift(more):
+    """Law: repetition from the first turns on, or by a model that can keep no state at all, is no drift of a long session."""
+    soak, evidence = soaked(Chats(**more))
+    assert soak.stopped == "looping"
+    assert facts_of(evidence).value(SESSION_REPEATS) is None
+
+
 def test_the_budget_is_kept():
     soak, _evidence = soaked(Chats(), ends_at=0.0)
     assert soak.stopped == "budget"
