@@ -59,7 +59,7 @@ def soak_in_words(soak: SoakReading) -> Iterator[Words]:
         yield words("The same words in one piece were remembered: it is the session that drifts, not the length.")
     elif soak.one_piece_right is False:
         yield words("The same words in one piece were forgotten too: it is the length, not the session.")
-    if soak.loop_turn is not None or soak.state_lost_turn is not None:
+    if soak.able and (soak.loop_turn is not None or soak.state_lost_turn is not None):
         yield words("Before that length, let the model write a short summary of the state, and start anew with it.")
     if not soak.able:
         yield words("This model cannot keep the state of a task even in a short session, so nothing is said about it.")
