@@ -25,7 +25,7 @@ from probes.evidence.subject import BackendIdentity, Configuration, Setting
 
 from .fold import Folder
 from .frame import clean, time_and_level
-from .prose import is_remedy, read_length, read_prose, sentences
+from .prose import is_remedy, read_counts, read_length, read_prose, sentences
 from .reader import collect_log, tail_events
 from .source import open_source
 
@@ -174,9 +174,11 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         if choice == "mlx_lm" and re.search(r"\b(?:omlx|vmlx|mlx-serve|mlx-engine)\b", text, re.IGNORECASE):
             choice = "mlx-other"
         evidence.append(found(Answer(question="backend", value=choice), source="report", origin=name))
-    answers = read_prose(_without_code(running))
+    answers = {**read_counts("\n".join(code)), **read_prose(_without_code(running))}
     if "symptom" not in answers:
         shown = next((_SHOWS[event.event] for event in folder.events() if event.event in _SHOWS), None)
+        if shown is None and _NOT_LOADED.search("\n".join(code)):
+            shown = "immediate-oom"
         if shown is not None:
             answers["symptom"] = shown
     evidence.extend(
@@ -186,6 +188,7 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
     return evidence
 
 
+_NOT_LOADED = re.compile(r"(?:failed to|unable to|could not|error) load(?:ing)? (?:the )?model", re.IGNORECASE)
 _SHOWS = {
     "refused": "fixed-length-error", "truncated": "forgetting", "context-shift": "forgetting", "corrupt-output": "forgetting",
     "full-reprocess": "slow-long-context", "spill": "slow-long-context", "alloc-failed": "immediate-oom", "load-failed": "immediate-oom",

@@ -59,7 +59,7 @@ _FAILS_AT = (
 _WORKS_AT = re.compile(rf"(?:below|under|up to|less than) (?:about |around )?{_span('m')}{_TOKENS}? (?:\w+ ){{0,4}}(?:works?|is fine|fine|ok|passes|great|no problem)|(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|great|(?:can|could) (?:go|get)|(?:ran|runs?)(?! out))\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)(?! ?(?:GB|GiB|t/s|tok/s|%|layers|cards|gpus|slots))|{_span('w')}{_TOKENS}? (?:\w+ )?(?:is|are|was|were) (?:still )?(?:fine|ok|okay|no problem|good|accepted|processed)|{_span('x')}{_TOKENS}?(?:에서는|까지는) ?(?:잘|정상|문제 ?없)", re.IGNORECASE)  # fmt: skip
 _WINDOW = re.compile(rf"(?:(?:window|context(?: size| length| window)?|num_ctx|n_ctx|ctx(?:-size)?|max_seq_len|max[-_]model[-_]len|contextsize)\b[\"'`]?\s*(?:slider )?(?:is |was |set to |set at |of |to |=|:|at |\(|up to )?\s*(?:about )?{_span('a')}(?!\s*(?:GB|GiB|percent|%|tokens? (?:long|prompt)))|(?:\ba |its |an? |the )?{_span('b')}{_TOKENS}? ?(?:context |ctx )?(?:window|context)\b|slider (?:to|at) {_span('c')}|loaded (?:it |the model )?(?:in [\w ]{{2,20}} )?with (?:a context of )?{_span('d')}\b(?! ?(?:GB|GiB|layers|gpu))|(?:^|\s)(?:-c|--ctx-size|--max-model-len|--context-length|--contextsize)[ =]{_span('e')}|config (?:said|says) (?:\w+ )?{_span('f')}|컨텍스트(?:를|을)? (?:\S+에서 )?{_span('g')}(?:로|으로))", re.IGNORECASE)  # fmt: skip
 _NOT_ASKED = re.compile(
-    r"(?:report\w*|shows?|showed|shown|displays?|believes?|thinks?|assumes?|known for|trained|native|made for|says|said|ends up|instead of|default\w*|only|clamped|maximum|from|with a \w+ limit|gets? (?:only )?)[^.;]{0,12}$",
+    r"(?:report\w*|shows?|showed|shown|displays?|believes?|thinks?|assumes?|known for|trained|native|made for|says|said|ends up|instead of|default\w*|only|clamped|maximum|from|with a \w+ limit|gets? (?:only )?|up to|(?:works?|fine|loads?|ok) (?:with|at|to))[^.;]{0,12}$",
     re.IGNORECASE,
 )
 _TRAINED = re.compile(rf"(?:trained (?:window|context|to|for|at|on)(?: of| is| length| only)?|n_ctx_train\s*(?:=|:|is|of)|native|known for a window of|announced for|made for|supports? (?:up to )?)\s*(?:about |context of )?{_span('n')}(?!\s*(?:GB|%|languages|GPUs?))", re.IGNORECASE)  # fmt: skip
@@ -408,6 +408,21 @@ def _read_lengths(part: str, answers: dict[str, Value]) -> None:
 def _gib(number: str, unit: str | None) -> float:
     value = float(number)
     return round(value * 1e9 / 2**30, 2) if (unit or "").upper() == "GB" and value != int(value) else value
+
+
+_COUNTED = re.compile(r"(?:prompt_eval_count|prompt eval count)[\"'`]?\s*[:=]\s*(?P<n>\d{2,8})\b", re.IGNORECASE)
+_GIVEN = re.compile(rf"\bprompt\s*[:=]\s*{_span('n')}[\s-]*tokens", re.IGNORECASE)
+
+
+def read_counts(code: str) -> dict[str, Value]:
+    """Read the counts that a quoted reply or terminal shows: tokens sent and processed. The last of each stands."""
+    found: dict[str, Value] = {}
+    for question, pattern in (("processed_tokens", _COUNTED), ("sent_tokens", _GIVEN)):
+        for match in pattern.finditer(code[:200_000]):
+            length = _length(match)
+            if length is not None and length >= 64:
+                found[question] = length
+    return found
 
 
 def _side_by_side(text: str) -> bool:
