@@ -674,8 +674,11 @@ def _damage(one: Walk, shape: Shape, passed: Sequence[int]) -> Probe:
     base = one.last(RecallBase)
     model = one.last(ModelIdentity)
     earlier = [(run, piece) for run in range(1, one.run) for piece in one.case.payloads(NextTokens, run)]
+    tokens = min(DAMAGE_TOKENS, max(passed, default=DAMAGE_TOKENS), shape.window // 2)
+    if earlier and earlier[-1][1].tokens and earlier[-1][1].tokens <= shape.window - shape.output_tokens:
+        tokens = earlier[-1][1].tokens
     return DamageProbe(
-        min(DAMAGE_TOKENS, max(passed, default=DAMAGE_TOKENS), shape.window // 2),
+        tokens,
         style=base.style if base is not None else "completion",
         model=model.name if model is not None else None,
         types=_cache_types(one),

@@ -201,6 +201,7 @@ class DamageProbe(Probe):
             return
         self.next_tokens = NextTokens(
             text_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+            tokens=self.tokens,
             model=self.model,
             type_k=self.types[0],
             type_v=self.types[1],
