@@ -150,8 +150,8 @@ class RepeatProbe(Probe):
     def _send(self, context: ProbeContext, text: RungText, *, cold: bool, concurrency: int) -> Completion:
         """Send the request once and keep how it went; a failure to ask is a failed try."""
         busy: bool | None = None
-        left_over = bool(self._tries) and not self._tries[-1].passed
-        # after a failed try the server may still work on our own request, which nobody waits for any more
+        # after a failure the server may still work on our own request, for which nobody waits any more
+        left_over = not self._tries[-1].passed if self._tries else context.prefill_tps is None
         if concurrency == 1 and not left_over:
             with contextlib.suppress(CtxDoctorError):
                 busy = context.backend.busy()
