@@ -14,7 +14,7 @@ FOUND = 0.8
 BROKEN = 0.34
 HARMED_SAME = 0.85
 HARMED_BITS = 0.03
-"""A likeliest token that changes at more than every seventh place, or this distance at the median place: no rounding of an 8-bit cache does that."""
+"""Seen on Gemma 3 270M at 1,024 tokens, against f16: q8_0 keeps 24 of 24 likeliest tokens at a median of 0.001 bits, q4_0 19 of 24 at 0.034."""
 
 
 def bits_of(kind: str | None) -> float:
