@@ -70,6 +70,10 @@ _SETTING = {
 _LOG_SHAPE = re.compile(
     r"^\s*(?:\[[\d:. T-]{5,}\]|\S{0,40}\s\|\s|(?:slot|srv|que|main|common|ggml\w*|llama\w*|llm_load\w*|load_tensors|print_info|sched_reserve|graph_reserve|clip\w*|set\w*|CUDA error|ROCm error|RuntimeError|torch\.|Traceback|panic:|INFO|WARN(?:ING)?|ERROR|DEBUG|warning|error)\b[^.!?]{0,200}[:=|]|\s*(?:Device \d+:|current device:|CtxLimit:)|time=\S+ level=|\(\w+ pid=\d+\)|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d |[A-Za-z_]\w{3,40}: \S)"
 )
+_COPIES = re.compile(
+    r"pipeline parallelism\b[^.\n]{0,40}?\b(?:with |of )?(two|three|four|five|six|eight|[2-8]) copies", re.IGNORECASE
+)
+_HOW_MANY = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, **{str(n): n for n in range(2, 9)}}
 _SENTENCE_WORDS = re.compile(r"\b(?:the|and|with|is|was|when|my|I|it|but|if|of|a|then|that|so|on|in|to)\b")
 _SPEAKER = re.compile(
     r"\w*(?:Error|Exception|Warning)\b|(?i:error|warning|warn|fatal|panic|info|debug)\b|\[|\(|\w+_\w+[:(]|(?:slot|srv|que|main|common|sched) "
@@ -163,6 +167,12 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         found(event, source="report", origin=f"{name}, line {event.line}")
         for event in _prose_events(text, seen_lines, name)
     )
+    copies = _COPIES.search(running[:200_000])
+    if copies is not None and not any(event.event == "pipeline-copies" for event in folder.events()):
+        told_copies = LogEvent(
+            event="pipeline-copies", line=0, text=copies[0][:200], count=_HOW_MANY.get(copies[1].lower())
+        )
+        evidence.append(found(told_copies, source="report", origin=name))
     backend = _backend(text)
     evidence.extend(_settings(text, "\n".join(code), running, name))
     loose = _loose_flags(running, backend.name if backend is not None else None)

@@ -52,7 +52,7 @@ def read_length(number: str, unit: str | None) -> int | None:
 
 
 _FAILS_AT = (
-    re.compile(rf"(?:above|over|beyond|past|at|around|about|near|exceed\w*|of (?:some|about|around)|some|after|from|passed|부터|near token|at token|token)\s+(?:about |some |around |roughly |approximately |token )?{_span('n')}(?:{_TOKENS}|\b)(?!\s*(?:tok\w*)?\s*(?:a|per|/) ?s)(?!\s*(?:percent|%|GB|GiB|MB|MiB|requests|minutes|hours|seconds|users|turns|cards))", re.IGNORECASE),
+    re.compile(rf"(?:above|over|beyond|past|at|around|about|near|exceed\w*|of (?:some|about|around)|some|after|from|passed|(?:longer|more|greater|larger|bigger|higher) than|exceeding|부터|near token|at token|token)\s+(?:about |some |around |roughly |approximately |token )?{_span('n')}(?:{_TOKENS}|\b)(?!\s*(?:tok\w*)?\s*(?:a|per|/) ?s)(?!\s*(?:percent|%|GB|GiB|MB|MiB|requests|minutes|hours|seconds|users|turns|cards))", re.IGNORECASE),
     re.compile(rf"{_span('n')}{_TOKENS}?\s*(?:부근|근처|쯤|이상|에서)", re.IGNORECASE),
     re.compile(rf"depth of {_span('n')}", re.IGNORECASE),
 )  # fmt: skip
@@ -157,6 +157,7 @@ _FAIL_WORD = re.compile(rf"{FAIL}|{FORGET}|noise|rubbish|killed|\\bOOMs?\\b", re
 _SUPPOSED = re.compile(
     r"\b(?:would|could|should|might|can|may|will)\s+(?:it|this|that|i|we|there|someone|anyone|you)\b[^.?!\n]{0,200}\?"
     r"|\b(?:i wonder|wondering|not sure|no idea|don.t know)\s+(?:if|whether)\b[^.?!\n]{0,200}"
+    r"|(?:^|(?<=[.!?]\s)|(?<=\n))(?:does|did|do|has|have|is|are|am|was|were)\s[^.?!\n]{0,200}\?"
     r"|\bdo i (?:really )?(?:need|have)\b[^.?!\n]{0,200}\?|\bis there (?:a|any) (?:way|option|plan)\b[^.?!\n]{0,200}"
     r"|\b(?:concluded|thought|assumed|believed|first suspected) (?:that )?[^.?!\n,;]{0,200}",
     re.IGNORECASE,
@@ -315,6 +316,10 @@ def _read_numbers(parts: list[str], text: str, answers: dict[str, Value]) -> Non
 _WINDOW_SPEED = re.compile(rf"(?:num_ctx|n_ctx|ctx(?:-size)?|context(?: (?:length|size|window))?|-c)\s*(?:of |=|:)?\s*{_span('n')}\s*(?:->|→|=>|:|=|gives?|I get|runs? at|is)\s*(?:about )?(?P<v>\d+(?:\.\d+)?)\s*t(?:ok\w*)?\s*/\s*s", re.IGNORECASE)  # fmt: skip
 
 
+_WINDOW_FAILED = re.compile(rf"\b{_span('n')}(?: tokens?)? (?:context|ctx|window)\s*(?:->|→|:|=|-|is|gives?)\s*(?:an? )?(?:CUDA )?(?:OOM|out[- ]of[- ]memory|crash\w*|fail\w*|error)\b", re.IGNORECASE)  # fmt: skip
+_WINDOW_HELD = re.compile(rf"\b{_span('n')}(?: tokens?)? (?:context|ctx|window)\s*(?:->|→|:|=|-|is|uses?)\s*(?:about )?(?:\d+(?:\.\d+)? ?(?:GiB|GB|MiB|MB)|ok\b|works?|fine)", re.IGNORECASE)  # fmt: skip
+
+
 def _read_windows_tried(text: str, speeds: dict[int, float], answers: dict[str, Value]) -> None:
     """Speeds at windows that were set, not at depths: a smaller window that is twice as fast is a cure."""
     tried = {}
@@ -323,6 +328,15 @@ def _read_windows_tried(text: str, speeds: dict[int, float], answers: dict[str, 
         if length is not None and length >= 256:
             tried[length] = float(match["v"])
             speeds.pop(length, None)
+    failed = [
+        length for match in _WINDOW_FAILED.finditer(text) if (length := _length(match)) is not None and length >= 1024
+    ]
+    passed = [
+        length for match in _WINDOW_HELD.finditer(text) if (length := _length(match)) is not None and length >= 512
+    ]
+    if failed and passed and min(failed) > min(passed):
+        answers["window_asked"], answers["works_at"] = min(failed), max(n for n in passed if n < min(failed))
+        answers["smaller_window"] = "cures"
     if len(tried) > 1:
         answers["window_asked"] = max(tried)
         if tried[min(tried)] > 1.8 * tried[max(tried)]:

@@ -340,6 +340,10 @@ def test_what_helped_is_not_what_it_fails_with() -> None:
         ("With -ub 256 instead of 2048 it gets through.", "smaller_batch", "cures"),
         ("All other models on this box are fine.", "other_models", "fine"),
         ("It is killed with exit code 137.", "kernel_log", ("killed",)),
+        ("Prompts longer than 10,000 tokens give garbage.", "fails_at", 10000),
+        ("- 2k context: 19162 MiB\n- 22k context: OOM", "smaller_window", "cures"),
+        ("Each reply clears the cache after every request.", "same_prompt_again", "never"),
+        ("It fails after five minutes.", "seconds_to_failure", 300.0),
     ],
 )  # fmt: skip
 def test_facts_are_read_in_the_words_that_people_use(text: str, question: str, value: Any) -> None:
@@ -354,6 +358,62 @@ def test_flags_and_lists_without_a_command_are_settings() -> None:
     listed = settings_of(read_pasted("Setup:\n- ctx: 49152\n- KV cache type: q8_0\n- max_seq_len: 131072\n"))
     assert listed["ctx"] == 49152
     assert listed["kv_type_k"] == "q8_0"
+
+
+def test_a_compose_file_spells_its_command_word_by_word() -> None:
+    text = """Here:
+```yaml
+services:
+  server:
+    command:
+      - "--cache-type-k"
+      - "q4_0"
+      - "--parallel"
+      - "4"
+      - "-c"
+      - "65536"
+```
+"""
+    found = settings_of(read_pasted(text))
+    assert {key: found.get(key) for key in ("kv_type_k", "parallel", "ctx")} == {
+        "kv_type_k": "q4_0",
+        "parallel": 4,
+        "ctx": 65536,
+    }
+
+
+def test_what_a_form_says_by_itself_is_not_what_happened() -> None:
+    form = """### What happened?
+
+It is slow in a long chat.
+
+### Expected behavior
+
+It should not run out of memory or forget the beginning.
+
+### Checklist
+
+- [x] I have searched for out of memory errors at load
+
+### CPU
+
+AMD
+
+### GPU
+
+NVIDIA RTX 4090
+"""
+    found = answers(read_pasted(form))
+    assert found["symptom"] == "slow-long-context"
+    assert found["gpu_maker"] == "nvidia"
+    assert "error_kind" not in found
+    assert "what_is_wrong" not in found
+
+
+def test_counts_in_a_quoted_reply_are_read() -> None:
+    found = answers(read_pasted("The head is gone.\n```\nprompt = 160,689 tokens\nprompt_eval_count: 16387\n```\n"))
+    assert found["processed_tokens"] == 16387
+    assert found["sent_tokens"] == 160689
 
 
 def test_a_sentence_that_begins_like_a_program_is_a_sentence() -> None:
