@@ -143,7 +143,7 @@ def test_the_first_request_after_the_load_is_told_apart():
 
 
 def test_somebody_elses_request_is_seen_and_said():
-    trial, _evidence = tried(Pool(1500, beside=200))
+    trial, _evidence = tried(Pool(5000, beside=200), concurrency=1)
     assert trial.busy_beside >= 3
     assert any("Somebody else" in one.english for one in trial_in_words(trial))
 
