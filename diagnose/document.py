@@ -230,7 +230,7 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
             version=_last(evidence, BackendIdentity, "version"),
             build=_last(evidence, BackendIdentity, "build"),
             url=_last(evidence, BackendIdentity, "url"),
-            how_run="started by ctxdoctor from the user's command" if launch else "was running already",
+            how_run=_how_run(evidence, launch),
             command=command,
             environment={
                 name.removeprefix("env."): str(one.value) for name, one in settings.items() if name.startswith("env.")
@@ -286,10 +286,18 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
             projector=shown("mmproj") or setting("mmproj_loaded"),
             rope=rope or None,
             threads=setting("threads") if isinstance(setting("threads"), int) else None,
-            sampling={"temperature": 0, "seed": _last(evidence, LadderPlan, "seed") or 0},
+            sampling={"temperature": 0, "seed": plan.seed} if (plan := evidence.last(LadderPlan)) is not None else None,
             output_tokens=_last(evidence, LadderPlan, "output_tokens"),
         ),
     )
+
+
+def _how_run(evidence: EvidenceSet, launch: Launch | None) -> str | None:
+    """Say how the server was run, where that was seen."""
+    if launch is not None:
+        return "started by ctxdoctor from the user's command"
+    seen = any(record.source == "server" for record, _identity in evidence.of(BackendIdentity))
+    return "was running already" if seen else None
 
 
 def _placement_of_cache(evidence: EvidenceSet, offload: object) -> str | None:
@@ -349,17 +357,18 @@ def _window(window: WindowVerdict, evidence: EvidenceSet, case: Case, run: int) 
 
     def reached(tokens: int | None, test: str) -> doc.Reached:
         values = [getattr(one, test) for one in window.lengths]
+        if test == "recalls" and window.unable:
+            # a model that cannot do the test has neither passed nor failed it
+            return doc.Reached(tokens=None, ok=None)
+        too_small = test == "fits" and window.target_reached is False and False not in values
         if aim is not None:
-            ok: bool | None = (
-                True
-                if tokens is not None and tokens >= aim * 0.99
-                else False
-                if False in values or window.target_reached is False
-                else None
-            )
-        else:
-            ok = False if values and values[0] is False else True if tokens is not None else None
-        return doc.Reached(tokens=tokens, ok=ok)
+            reaches = tokens is not None and tokens >= aim * 0.99
+            return doc.Reached(tokens=tokens, ok=True if reaches else False if False in values or too_small else None)
+        if not window.lengths or tokens is None:
+            return doc.Reached(tokens=tokens, ok=False if values and values[0] is False else None)
+        # without a target the longest planned length is what was wanted; a budget may have ended the way before it
+        top = 0.85 * max(plans[-1].rungs) if plans else 0
+        return doc.Reached(tokens=tokens, ok=True if tokens >= top else False if False in values else None)
 
     return doc.WindowResult(
         asked=_last(evidence, WindowReading, "asked"),
@@ -389,6 +398,7 @@ def verdict_part(one: Verdict, *, everything: bool = False) -> doc.VerdictValues
                 id=cause.id,
                 band=cause.band,
                 words=CAUSES[cause.id].words.english if cause.id in CAUSES else None,
+                because_holds=_because_holds(cause),
                 because=min(cause.clues, key=lambda clue: clue.weight).words
                 if cause.clues and min(c.weight for c in cause.clues) < 0
                 else None,
@@ -396,6 +406,14 @@ def verdict_part(one: Verdict, *, everything: bool = False) -> doc.VerdictValues
             for cause in aside
         ),
     )
+
+
+def _because_holds(cause: Any) -> bool | None:
+    """Say whether the clue that speaks strongest against a cause holds, or does not."""
+    against = [clue for clue in cause.clues if clue.weight < 0]
+    if not against:
+        return None
+    return {"true": True, "false": False}.get(min(against, key=lambda clue: clue.weight).truth)
 
 
 def _cause(cause: Any, one: Verdict) -> doc.CauseFound:

@@ -27,6 +27,19 @@ def check_format(name: str | None) -> Format | None:
     return cast("Format | None", name)
 
 
+def check_out(out: str | None) -> None:
+    """Check that a report can be written where it is to go, before anything is measured. InputError."""
+    if out is None or out == "-":
+        return
+    path = Path(out)
+    if path.is_dir():
+        raise InputError(f"--out {out} is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK) or str(path.resolve()).startswith("/proc/"):
+        raise InputError(f"--out {out} cannot be written; give a place that you may write to")
+
+
 def reached_top(document: CaseDocument) -> bool:
     """Say whether the window was verified up to where it was to be: the longest planned length, which a budget may have cut off."""
     verified, ladder = document.window.verified_input_tokens, document.ladder

@@ -29,5 +29,12 @@ class RunOptions(Record):
     text_folder: Text | None = None
     seed: int = 0
     load_deadline_s: float = 600.0
-    first: tuple[str, ...] = Field(default=(), description="probes that are run before the others: what a prediction needs")
-    starts: int = Field(default=1, ge=1, le=10, description="how often a launched server is started, where starting is what was predicted")
+    first: tuple[str, ...] = Field(
+        default=(), description="probes that are run before the others: what a prediction needs"
+    )
+    starts: int = Field(
+        default=1,
+        ge=1,
+        le=10,
+        description="how often a launched server is started, where starting is what was predicted",
+    )

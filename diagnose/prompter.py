@@ -213,7 +213,7 @@ class Keys:
             input=self._input,
             output=self._output,
         )
-        return self._answered(asked, screen)
+        return self._answered(asked, screen)  # type: ignore[no-any-return]
 
     def _several(self, screen: Screen) -> Given:
         import questionary  # noqa: PLC0415 - only where it is used

@@ -84,10 +84,10 @@ DAMAGE_TOKENS = 2048
 """Length of the text on which cache types are compared: the same in each run, whatever its window."""
 TAIL_SLACK = 12
 """Tokens by which a question may be longer than the one that was counted: other names."""
-CODE_WINDOW = 16_384
+CODE_WINDOW = 32_768
 """From this window on there is room for the code change and its answer beside the text."""
-CODE_ROOM = 768
-"""Left in each rung for the coding rules, the request and the code that answers it."""
+CODE_ROOM = 256
+"""Left in each rung for the coding rules and the request on top of the longest question."""
 DEFAULT_OUTPUT = (192, 2048)
 """Least and most that is reserved for the answer where nobody says; a 64th of the window between."""
 
@@ -499,7 +499,7 @@ def _shape(one: Walk, window: int) -> Shape:
     reserve = (
         _tail_tokens(counter, one.options.seed)
         + _template_tokens(backend)
-        + (CODE_ROOM if window >= CODE_WINDOW else 0)
+        + (CODE_ROOM if min(window, target or window) >= CODE_WINDOW else 0)
     )
     if plan is None:
         usable = [rung for rung in one.options.ladder or () if rung + output <= window]
@@ -531,15 +531,14 @@ def _shape(one: Walk, window: int) -> Shape:
         filler = partial(own.stream, one.options.seed)
     one.ui.progress("the text is written", 0.0, f"{max(plan.rungs)} tokens")
     depths = [(place + 0.5) / SHORT_RUNG_CANARIES for place in range(SHORT_RUNG_CANARIES)]
-    texts = build_ladder(
-        plan.rungs,
-        counter,
-        seed=plan.seed,
-        reserve=reserve,
-        base_depths=depths,
-        filler=filler,
-    )
-    task = draw_task(plan.seed) if window >= CODE_WINDOW else None
+    try:
+        texts = build_ladder(plan.rungs, counter, seed=plan.seed, reserve=reserve, base_depths=depths, filler=filler)
+    except InputError as error:
+        # the lengths are ours, so what is wrong is how the server counts
+        raise CouldNotLookError(
+            f"no text could be made with this server's token counts ({error}); give --tokenizer"
+        ) from error
+    task = draw_task(plan.seed) if min(window, target or window) >= CODE_WINDOW else None
     return Shape(window, target, output, plan.rungs, texts, task)
 
 
@@ -719,6 +718,22 @@ def _events_now(one: Walk) -> Sequence[LogEvent]:
     return events
 
 
+def _without_ours(events: Sequence[LogEvent], readings: Sequence[TruncationReading]) -> list[LogEvent]:
+    """Leave out what a probe brought about on purpose: the refusal of its overlong prompt, and the end of that request."""
+    sent = [reading.sent for reading in readings if reading.sent is not None]
+    ours = {
+        event.line
+        for event in events
+        if event.event == "refused" and event.tokens is not None and any(abs(event.tokens - n) <= 128 for n in sent)
+    }
+    return [
+        event
+        for event in events
+        if event.line not in ours
+        and not (event.event == "cancelled" and any(0 <= event.line - line <= 8 for line in ours))
+    ]
+
+
 def _read_logs(one: Walk) -> None:
     """Put every log's events into the case, once a run."""
     if "logs" in one.case.done_probes(one.run):
@@ -737,6 +752,7 @@ def _read_logs(one: Walk) -> None:
             one.ui.say(words("The log cannot be read: {why}", why=str(error)))
             continue
         one.add(found(summary, source="log", run=one.run, origin=path.name))
+        events = _without_ours(events, one.mine(TruncationReading))
         one.case.add_all(
             [found(event, source="log", run=one.run, origin=f"{path.name}:{event.line}") for event in events]
         )

@@ -227,7 +227,7 @@ def judge_window(
     )
 
 
-_TIMES = {1: "once", 2: "twice in a row", 3: "three times in a row"}
+_TIMES = {1: words("once"), 2: words("twice in a row"), 3: words("three times in a row")}
 
 
 def _statement(
@@ -241,7 +241,7 @@ def _statement(
     unable: bool,
     without_recall: int | None,
 ) -> Words:
-    times = _TIMES.get(criteria.repeats, f"{criteria.repeats} times in a row")
+    times = _TIMES.get(criteria.repeats) or words("{number} times in a row", number=criteria.repeats)
     if verified is not None:
         failed = next(
             (one for one in lengths if one.tokens > verified and False in (one.fits, one.fast_enough, one.recalls)),

@@ -14,7 +14,7 @@ from typing import Any
 from probes.backends.base import Ask
 from probes.base import Phase, ProbeContext
 from probes.evidence.errors import CtxDoctorError, NotOfferedError, UnreachableError, WrongKeyError
-from probes.evidence.records import Evidence, found
+from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import Completion, ErrorKind, Outcome, ProcessEnded, RequestError
 from probes.evidence.rungs import CanaryScore, ConstraintScore, DevicePeak, RungResult
 from probes.ladder.canaries import Canary, Style, answer_tokens, completion_tail, question_tail
@@ -28,6 +28,8 @@ REASONING_ROOM = 1024
 """Tokens on top for a model that reasons before it answers."""
 FEW = 3
 """So many canaries are asked where each one costs a whole prefill."""
+MOST_OVER = 1.25
+"""A server that counts more than this times what was planned does not count the prompt that was sent."""
 CODE_TOKENS = 400
 """Output budget of the code change."""
 CHEAP_TOKENS = 4096
@@ -143,6 +145,15 @@ class Attempts:
         prompt = text.text if task is None else with_rules(text.text, task)
         groups = _groups(left, SEVERAL if self.asking.several else 1)
         self.completions, self.hits, self.result = [], [], None
+        if not groups or not text.text.strip():
+            yield not_found(
+                RungResult,
+                "not-run",
+                f"{text.rung} tokens leave no room for a text with facts",
+                run=context.run,
+                origin="rung",
+            )
+            return
         error: RequestError | None = None
         name = f"rung {text.rung} attempt {attempt}"
         with context.sampled(name, text.rung, attempt) as phase:
@@ -171,6 +182,11 @@ class Attempts:
             if task is not None and error is None and (self.resumes is not False or text.tokens <= CHEAP_TOKENS):
                 constraints, error = self._ask_code(prompt, task, text.tokens)
         context.progress.report(name, 1.0, f"{text.tokens} tokens")
+        if error is not None and error.error == "timeout" and context.time_left() <= 0:
+            # our own patience ended, not the server's: nothing is known about this length
+            note = f"the budget ended while {text.rung} tokens were waited for; the server was silent or slow"
+            yield not_found(RungResult, "not-run", note, run=context.run, origin=name)
+            return
         ended = context.process_ended() if error is not None else None
         if phase.peaks is not None:
             yield found(phase.peaks, source="measured", run=context.run, origin=name)
@@ -224,10 +240,18 @@ class Attempts:
         outcome = outcome_of(error, ended)
         message = error.message if error else None
         kind: str | None = error.error if error else None
-        if outcome == "passed" and counted is not None and counted < 0.9 * text.tokens:
+        if outcome == "passed" and counted is not None and counted > MOST_OVER * text.rung + 512:
+            outcome, kind = "failed", "bad-answer"
+            message = (
+                f"about {text.rung} tokens were sent and the server counted {counted}; its counts cannot be believed"
+            )
+            counted = None
+        elif outcome == "passed" and counted is not None and counted < 0.9 * text.tokens:
             # an answer came, but not to the text that was sent
             outcome, kind = "failed", "truncated"
             message = f"{text.tokens} tokens were sent and {counted} were processed; the answer came without an error"
+        if counted is None:
+            counted = error.prompt_tokens if error is not None and error.prompt_tokens is not None else text.rung
         canaries: CanaryScore | None = None
         if self.hits:
             canaries = score([one for one, _hit in self.hits], [hit for _one, hit in self.hits])
@@ -235,7 +259,7 @@ class Attempts:
         measured = outcome in {"passed", "failed"} and kind is None
         return RungResult(
             rung=text.rung,
-            input_tokens=counted if counted is not None else text.tokens,
+            input_tokens=counted,
             output_tokens=first.generated_tokens or 0,
             cached_tokens=first.cached_tokens,
             attempt=attempt,
@@ -255,7 +279,7 @@ class Attempts:
                 for device, value in sorted((peaks.devices_peak_bytes if peaks else {}).items())
             ),
             host_peak_bytes=(peaks.server_peak.rss_bytes if peaks and peaks.server_peak else None),
-            cold=_was_cold(first, asked=cold),
+            cold=cold if error is not None else _was_cold(first, asked=cold),
             cache_asked=not cold,
             processed_tokens=_processed(self.completions),
             prompt_hash=text.hash,
@@ -345,6 +369,8 @@ def _share_of(
     context: ProbeContext, text: RungText, way: Asking, sample: Sequence[Canary]
 ) -> tuple[float | None, bool]:
     """Ask a sample in one way: the share of hits (None where that way is not offered), and whether the model was seen to reason."""
+    if not sample:
+        return None, False
     attempts = Attempts(context, way)
     asked = list(sample) if way.several or way.style == "completion" else list(sample)[:2]
     thinks = False

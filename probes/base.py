@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from probes.ladder.text import Counter
 
 
+LEAST_PATIENCE_S = 15.0
+"""A request that is under way when the budget ends is waited for so long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a probe sends and how long it may take, said before it starts."""
@@ -89,10 +93,14 @@ class ProbeContext:
         return completion
 
     def deadline_for(self, prompt_tokens: int, generated_tokens: int = 64) -> float:
-        """Give a deadline from the speeds seen so far: four times what they promise, and a minute; ten minutes where nothing is known."""
+        """Give a deadline from the speeds seen so far: four times what they promise, and a minute; never far beyond the budget.
+
+        Ten minutes where nothing is known yet.
+        """
+        left = max(LEAST_PATIENCE_S, self.time_left() + LEAST_PATIENCE_S)
         if self.prefill_tps is None:
-            return max(600.0, prompt_tokens / 20)
-        return 60.0 + 4 * prompt_tokens / self.prefill_tps + generated_tokens * 2.0
+            return min(left, max(600.0, prompt_tokens / 20))
+        return min(left, 60.0 + 4 * prompt_tokens / self.prefill_tps + generated_tokens * 2.0)
 
     def time_left(self) -> float:
         """Give the seconds that the budget has left."""

@@ -15,14 +15,19 @@ from probes.attempt import Asking, Attempts
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.records import Evidence, found
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RungResult
+from probes.evidence.words import words
 from probes.ladder.canaries import DEPTHS, Canary
 from probes.ladder.constraints import Task
 from probes.ladder.rungs import Ladder, RungText
-from probes.ladder.search import Found, Reading, SearchPlan, Step, forecast, next_step, reading_of
+from probes.ladder.search import Found, Reading, SearchPlan, Step, forecast, next_step, reading_of, stand
 from probes.ladder.text import Counter, cut_to_tokens
 
 Passes = Callable[[Sequence[RungResult]], bool | None]
 """Given all attempts at one length: True (passes), False (does not), None (cannot be told)."""
+
+
+MOST_AGAIN = 4
+"""Beyond the agreed repeats, a length is read so often again at the most."""
 
 
 class LadderProbe(Probe):
@@ -96,11 +101,20 @@ class LadderProbe(Probe):
             if isinstance(step, Found):
                 self.found = step
                 break
+            if step.attempt > self.criteria.repeats + MOST_AGAIN:
+                self.found = replace(
+                    stand(self.search, self.readings()),
+                    why=words("{length} tokens were tried as often as makes sense.", length=step.length),
+                )
+                break
             text = self.text_for(step, context.counter)
             yield from attempts.measure(
                 text, step.attempt, cold=step.cold, task=self.task if step.purpose == "verify" else None
             )
-            assert attempts.result is not None
+            if attempts.result is None:
+                # the budget ended in the middle, or the length has no room for a text: nothing more can be learned
+                self.found = stand(self.search, self.readings())
+                break
             self.results.append(attempts.result)
         yield found(
             LadderFound(

@@ -46,7 +46,11 @@ def split_command(text: str) -> list[str]:
     if not parts:
         raise InputError("the command is empty; give for example --launch 'llama-server -m model.gguf -c 32768'")
     for part in parts:
-        if part in {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"} or part.startswith(("$(", "`")) or part.endswith(";"):
+        if (
+            part in {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"}
+            or part.startswith(("$(", "`"))
+            or part.endswith(";")
+        ):
             raise InputError(
                 f"the command holds {part!r}, which needs a shell; give the server's own command and its arguments"
             )

@@ -20,6 +20,8 @@ from probes.ladder.rungs import build_ladder
 
 OVER = 1.15
 """How far above the window is sent: far enough for a cut to be seen, near enough to cost little."""
+MOST_TOKENS = 1_200_000
+"""A longer text is not written for this: what it would tell is not worth the minutes."""
 REFUSES_UNPROCESSED = frozenset({"llama.cpp", "vllm", "sglang", "tabbyapi", "llama-cpp-python", "ik_llama.cpp"})
 """Servers that check the length before they process anything."""
 
@@ -47,7 +49,7 @@ class TruncationProbe(Probe):
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield one reading."""
         length = self.length()
-        if self.cost(context).prompt_tokens > self.afford:
+        if self.cost(context).prompt_tokens > self.afford or length > MOST_TOKENS:
             self.reading = TruncationReading(verdict="unknown", window=self.window, would_cost_tokens=length)
             yield found(self.reading, source="measured", run=context.run, origin="truncation")
             return

@@ -117,6 +117,9 @@ def run(arguments: list[str]) -> int:
     if "--no-color" in arguments:
         os.environ["NO_COLOR"] = "1"
     try:
+        while arguments[:1] in (["--debug"], ["--no-color"]):
+            # they work before the command too
+            arguments = arguments[1:]
         arguments = _take_language(arguments)
         if _without_language(arguments) in (["--help"], ["-h"], ["help"]):
             sys.stdout.write(help_text())

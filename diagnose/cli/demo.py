@@ -8,12 +8,14 @@ import typer
 
 from diagnose.cli import options as opt
 from diagnose.console import Terminal
-from diagnose.finish import check_format, tell
+from diagnose.finish import check_format, check_out, tell
 from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
 from probes.evidence.words import words
 
-ScenarioName = Annotated[str, typer.Argument(help="healthy, immediate-oom, fixed-length-error, slow-long-context, forgetting or flaky.")]
+ScenarioName = Annotated[
+    str, typer.Argument(help="healthy, immediate-oom, fixed-length-error, slow-long-context, forgetting or flaky.")
+]
 ModelPath = Annotated[
     str | None, typer.Option("--model", help="Another GGUF file than the demo's own.", show_default=False)
 ]
@@ -38,6 +40,7 @@ def demo_command(
     from diagnose import demo  # noqa: PLC0415
 
     shown = check_format(format)
+    check_out(out)
     path = demo.model_path(model)
     planted = demo.scenario(scenario, seed, path)
     port = demo.port()
@@ -71,5 +74,5 @@ def demo_command(
             could_not_look=one.could_not_look is not None,
         )
     if reveal:
-        terminal.say(words("Planted: {what}", what=planted.planted))
+        Terminal().say(words("Planted: {what}", what=planted.planted))
     return code

@@ -11,7 +11,7 @@ from diagnose.case import Case, find
 from diagnose.cli import options as opt
 from diagnose.cli.run import launch_words
 from diagnose.console import Terminal
-from diagnose.finish import check_format, tell
+from diagnose.finish import check_format, check_out, tell
 from diagnose.history import ledger, measured_first, starts_needed, steps_given
 from diagnose.options import RunOptions
 from diagnose.perform import perform
@@ -65,6 +65,7 @@ def rerun_command(
     from probes.ladder.rungs import parse_ladder  # noqa: PLC0415
 
     shown = check_format(format)
+    check_out(out)
     given = opt.criteria_of(
         criteria, repeat, min_canaries, min_constraints, min_prefill, min_generation, max_first_token, margin
     )
@@ -169,4 +170,6 @@ def tell_change(case: Case, run: int, terminal: Terminal) -> None:
         terminal.say(words("There is no run to compare with."))
         return
     for said in lines[-1].said:
-        terminal.say(words(said.text, **said.values))
+        if said.values or said.text.rstrip().endswith((".", "!", "?")):
+            # names of rows are kept among the sentences for other languages; alone they say nothing
+            terminal.say(words(said.text, **said.values))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diagnose.cli import options as opt
 from diagnose.console import Terminal
-from diagnose.finish import check_format, tell
+from diagnose.finish import check_format, check_out, tell
 from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
 from probes.backends.http import normalise_url
@@ -83,6 +83,7 @@ def run_command(
     from probes.ladder.rungs import parse_ladder  # noqa: PLC0415
 
     shown = check_format(format)
+    check_out(out)
     given = answers_of(answers, symptom)
     fixed = opt.criteria_of(
         criteria, repeat, min_canaries, min_constraints, min_prefill, min_generation, max_first_token, margin

@@ -9,7 +9,7 @@ import typer
 from diagnose.cli import options as opt
 from diagnose.cli.run import answers_of
 from diagnose.console import Terminal, write_out
-from diagnose.finish import check_format
+from diagnose.finish import check_format, check_out
 from diagnose.language import spoken
 from probes.evidence.words import Words, words
 from reports.document import Message
@@ -48,6 +48,7 @@ def triage_command(
 ) -> int:
     """Judge logs, a pasted bug report, an exported case, answers or a command, without a server and without a network."""
     shown = check_format(format)
+    check_out(out)
     given = answers_of(answers, symptom)
 
     from diagnose.triage import gather, judge_gathered  # noqa: PLC0415 - options are checked before anything heavy is loaded

@@ -343,6 +343,7 @@ class _Reading:
         self.ask = ask
         self.parts: list[str] = []
         self.size = 0
+        self.pieces = 0
         self.first_s: float | None = None
         self.final: dict[str, Any] = {}
         self.usage: dict[str, Any] = {}
@@ -395,6 +396,13 @@ class _Reading:
             if text and self.first_s is None and not isinstance(progress, dict):
                 self.first_s = at_s
             self.size += len(text)
+            self.pieces += 1
+            if self.pieces > 4 * self.ask.max_tokens + 256:
+                message = (
+                    f"the server goes on past the {self.ask.max_tokens} tokens that were asked for; it was cut off"
+                )
+                self.error = RequestError(error="bad-answer", message=message, after_s=round(at_s, 3))
+                return True
             if self.size <= 1_000_000:
                 self.parts.append(text)
         if self.ask.logprobs and len(self.logprobs) < MOST_LOGPROBS:

@@ -18,7 +18,9 @@ class ReadBack(Record):
     value: Any = None
     source: Source
     asked: bool = False
-    asked_value: Any = Field(default=None, description="what was asked for, where the server says that it took something else")
+    asked_value: Any = Field(
+        default=None, description="what was asked for, where the server says that it took something else"
+    )
     raw: Text = ""
 
 
@@ -43,5 +45,7 @@ class PredictionScored(Payload):
     outcome: Literal["held", "failed", "cannot-tell"]
     scored_in: int = Field(ge=1, description="the run that was measured after the change")
     given_in: int = Field(ge=0, description="the run that gave the prediction")
-    attempts: int = Field(ge=0, description="how often what was predicted was seen, all runs of that configuration together")
+    attempts: int = Field(
+        ge=0, description="how often what was predicted was seen, all runs of that configuration together"
+    )
     said: Text = ""

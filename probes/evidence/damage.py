@@ -21,7 +21,9 @@ class NextTokens(Payload):
 
     kind: ClassVar[str] = "next_tokens"
     text_hash: str
-    tokens: int = Field(default=0, ge=0, description="length for which the text was written; another run asks for the same")
+    tokens: int = Field(
+        default=0, ge=0, description="length for which the text was written; another run asks for the same"
+    )
     model: Text | None = None
     type_k: Text | None = None
     type_v: Text | None = None

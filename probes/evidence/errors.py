@@ -26,7 +26,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing costs more to import than reading a model's header may take; type checkers know this name
+TYPE_CHECKING = (
+    False  # typing costs more to import than reading a model's header may take; type checkers know this name
+)
 if TYPE_CHECKING:
     from typing import ClassVar
 

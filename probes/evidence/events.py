@@ -88,7 +88,10 @@ class LogEvent(Payload):
     time: Text | None = None
     level: Literal["error", "warning", "info", "debug"] | None = None
     device: Text | None = None
-    component: Literal["weights", "kv", "state", "compute", "output", "draft", "projector", "activation", "pinned", "other"] | None = None
+    component: (
+        Literal["weights", "kv", "state", "compute", "output", "draft", "projector", "activation", "pinned", "other"]
+        | None
+    ) = None
     api: str | None = None
     size_bytes: int | None = None
     free_bytes: int | None = None
@@ -121,9 +124,13 @@ class LogEvent(Payload):
     version: Text | None = None
     slot: int | None = None
     task: int | None = None
-    tps_low: float | None = Field(default=None, description="lowest and highest speed among the lines folded into this event")
+    tps_low: float | None = Field(
+        default=None, description="lowest and highest speed among the lines folded into this event"
+    )
     tps_high: float | None = None
-    tokens_high: int | None = Field(default=None, description="highest token count among the lines folded into this event")
+    tokens_high: int | None = Field(
+        default=None, description="highest token count among the lines folded into this event"
+    )
 
 
 class LogSummary(Payload):
@@ -136,6 +143,8 @@ class LogSummary(Payload):
     size_bytes: int = Field(ge=0)
     verbose_load_lines: bool = Field(default=False, description="whether buffer sizes and windows are in it at all")
     incomplete: Text | None = None
-    files: tuple[Text, ...] = Field(default=(), description="the files that were read, oldest first, where a log was rotated")
+    files: tuple[Text, ...] = Field(
+        default=(), description="the files that were read, oldest first, where a log was rotated"
+    )
     folded: int = Field(default=0, ge=0, description="how many events were folded into others")
     counts: dict[str, int] = Field(default_factory=dict, description="lines by event kind, folded ones included")

@@ -225,7 +225,9 @@ class BudgetDevice(Record):
 
     id: str
     need_bytes: int = Field(ge=0)
-    free_bytes: int | None = Field(default=None, ge=0, description="what the server can have of it in all; None: not known")
+    free_bytes: int | None = Field(
+        default=None, ge=0, description="what the server can have of it in all; None: not known"
+    )
     margin_bytes: int = Field(default=0, ge=0)
     fits: bool | None = None
 
@@ -275,7 +277,9 @@ class MemoryBudget(Payload):
     by_cache_type: tuple[BudgetCacheType, ...] = ()
     steps: BudgetSteps | None = None
     kv_least_bytes: int | None = Field(
-        default=None, ge=0, description="cache and states at this window and type with no full-length sliding-window cache"
+        default=None,
+        ge=0,
+        description="cache and states at this window and type with no full-length sliding-window cache",
     )
     notes: tuple[Text, ...] = ()
 

@@ -127,7 +127,9 @@ class CacheReuse(Payload):
     cached_on_repeat: int | None = Field(default=None, ge=0)
     cached_on_extension: int | None = Field(default=None, ge=0, description="second prompt = first + more text")
     cached_on_return: int | None = Field(
-        default=None, ge=0, description="the first prompt again after the longer one, with another ending: going back in a chat"
+        default=None,
+        ge=0,
+        description="the first prompt again after the longer one, with another ending: going back in a chat",
     )
     switched_off_works: bool | None = Field(
         default=None, description="whether a request can be sent that uses no cache"
@@ -148,7 +150,9 @@ class Launch(Payload):
     why: Text = ""
     address_space_limit_bytes: int | None = Field(default=None, ge=0)
     address_space_peak_bytes: int | None = Field(
-        default=None, ge=0, description="the most that the process had mapped, as last seen; read where there is a limit"
+        default=None,
+        ge=0,
+        description="the most that the process had mapped, as last seen; read where there is a limit",
     )
 
 

@@ -87,8 +87,12 @@ class RungResult(Payload):
     devices: tuple[DevicePeak, ...] = ()
     host_peak_bytes: int | None = Field(default=None, ge=0)
     cold: bool | None = Field(default=None, description="whether nothing came from the prompt cache")
-    cache_asked: bool | None = Field(default=None, description="whether the request let the server use its prompt cache")
-    processed_tokens: int | None = Field(default=None, ge=0, description="prompt tokens evaluated by all requests of the attempt")
+    cache_asked: bool | None = Field(
+        default=None, description="whether the request let the server use its prompt cache"
+    )
+    processed_tokens: int | None = Field(
+        default=None, ge=0, description="prompt tokens evaluated by all requests of the attempt"
+    )
     purpose: str | None = Field(default=None, description="climb, bisect, verify, above, more, base")
     prompt_hash: str | None = None
 
@@ -120,7 +124,9 @@ class LadderPlan(Payload):
     seed: int = 0
     why: Text = ""
     tokenizer: Text = Field(default="", description="who counted: server, transformers, calibration")
-    resolution: int | None = Field(default=None, description="how finely the boundary is searched; None: the rungs alone")
+    resolution: int | None = Field(
+        default=None, description="how finely the boundary is searched; None: the rungs alone"
+    )
     predicted: int | None = Field(default=None, description="longest length that the memory model expects to fit")
 
 

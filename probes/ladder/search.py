@@ -223,6 +223,11 @@ def next_step(plan: SearchPlan, readings: Sequence[Reading]) -> Step | Found:
     return step
 
 
+def stand(plan: SearchPlan, readings: Sequence[Reading]) -> Found:
+    """Say what was found so far, for a search that has to end here."""
+    return _found(_State(plan, readings), "budget")
+
+
 def _next(state: _State) -> Step | None:
     for length, count in state.unsure.items():
         if 0 < count <= MOST_MORE and length not in state.failing:
@@ -409,7 +414,8 @@ def reading_of(result: RungResult, ok: bool | None, *, limit: int | None = None)
     return Reading(
         length=result.rung,
         ok=ok,
-        cold=bool(result.cold),
+        # a server that does not count its cache is believed where it was asked to leave the cache out
+        cold=result.cold if result.cold is not None else result.cache_asked is False,
         outcome=result.result,
         processed_tokens=result.processed_tokens if result.processed_tokens is not None else processed,
         cached_tokens=result.cached_tokens,
