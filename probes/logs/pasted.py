@@ -74,7 +74,9 @@ _COPIES = re.compile(
     r"pipeline parallelism\b[^.\n]{0,40}?\b(?:with |of )?(two|three|four|five|six|eight|[2-8]) copies", re.IGNORECASE
 )
 _HOW_MANY = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, **{str(n): n for n in range(2, 9)}}
-_SENTENCE_WORDS = re.compile(r"\b(?:the|and|with|is|was|when|my|I|it|but|if|of|a|then|that|so|on|in|to)\b")
+_SENTENCE_WORDS = re.compile(
+    r"\b(?:the|and|with|is|was|when|my|I|it|but|if|of|a|then|that|so|on|in|to|are|for|at|this|not|no|now|only|than|from|has|have|does)\b"
+)
 _SPEAKER = re.compile(
     r"\w*(?:Error|Exception|Warning)\b|(?i:error|warning|warn|fatal|panic|info|debug)\b|\[|\(|\w+_\w+[:(]|(?:slot|srv|que|main|common|sched) "
 )
@@ -239,7 +241,9 @@ def is_log_line(line: str) -> bool:
     time, level = time_and_level(stripped)
     if time is not None and (level is not None or len(stripped) > len(time) + 8):
         return True
-    if len(_SENTENCE_WORDS.findall(stripped[:400])) >= 5 and not _SPEAKER.match(stripped):
+    plain_words = len(_SENTENCE_WORDS.findall(stripped[:400]))
+    spoken = plain_words >= 5 or (plain_words >= 3 and (stripped.endswith((".", "!", "?")) or ". " in stripped))
+    if spoken and not _SPEAKER.match(stripped):
         return False
     return bool(_LOG_SHAPE.match(stripped)) and not stripped.startswith(
         ("Note:", "Edit:", "Update:", "Version:", "Model:", "System:")
@@ -484,10 +488,16 @@ def _backend(text: str) -> BackendIdentity | None:
             counts["llama.cpp"] = 0
     if counts["llama-cpp-python"]:
         counts["llama.cpp"] = 0
-    best = max(counts, key=lambda name: counts[name])
+    # The one that is named most; of two, the one that is named first.
+    best = max(counts, key=lambda name: (counts[name], -_first(_MAKERS[name], text)))
     if counts[best]:
         return BackendIdentity(name=best, version=_version(text), recognised_by="its name in the report")
     return None
+
+
+def _first(pattern: str, text: str) -> int:
+    match = re.search(pattern, text, re.IGNORECASE)
+    return match.start() if match else len(text)
 
 
 def _version(text: str) -> str | None:

@@ -121,6 +121,10 @@ _COUNT_GPU = re.compile(
     r"\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:\s*[x×]\s*|\s+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)",
     re.IGNORECASE,
 )
+_TAKEN = re.compile(
+    r"\b(?:us(?:es?|ing|ed)|takes?|needs?|leaves?|requires?|wants?|frees?|sav(?:es?|ed))(?: \w+){0,2} ?~?$",
+    re.IGNORECASE,
+)
 _RAM = re.compile(
     r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|DDR\d\b)|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box|container|pod|vm)|\bM[1-5](?: (?:Max|Pro|Ultra))?(?: with|[ ,(/]){1,3} ?(?P<n4>\d{1,3}) ?GB|\b(?:in )?RAM \((?P<n5>\d{2,4}) ?GB)",
     re.IGNORECASE,
@@ -471,7 +475,11 @@ def _read_hardware(text: str, answers: dict[str, Value]) -> None:
         answers["several_gpus"] = "equal"
     elif count is not None or several is not None:
         answers["several_gpus"] = "several"
-    cards = [(_gib(m["n"] or m["n2"], m["u"] or m["u2"])) for m in _CARD_GIB.finditer(text)]
+    cards = [
+        _gib(m["n"] or m["n2"], m["u"] or m["u2"])
+        for m in _CARD_GIB.finditer(text)
+        if not _TAKEN.search(text[max(0, m.start() - 24) : m.start()])
+    ]
     cards = [size for size in dict.fromkeys(cards) if 2 <= size <= 4096]
     if cards:
         number = count["n"].lower() if count is not None else "1"

@@ -39,6 +39,7 @@ from rules.facts import (
     TOLD_MODEL_KIND,
     TOLD_OTHER_ENGINE,
     TOLD_OTHER_MODELS,
+    TOLD_POSITION_SCALING,
     TOLD_WORSE_WHEN,
     V_QUANTISED,
 )
@@ -108,6 +109,11 @@ RULE = Rule(
         ),
         Clue(words("Text was lost before it was processed."), NOT_CUT.is_(False), if_true=-STRONG),
         Clue(words("Positions are scaled otherwise than the model file says."), ROPE_WRONG.is_(True), if_true=-STRONG),
+        Clue(
+            words("The model needs position scaling for this length, and it is not set."),
+            TOLD_POSITION_SCALING.is_("needed"),
+            if_true=-FAIR,
+        ),
         Clue(words("It is right with the prompt cache off."), TOLD_CACHE_OFF.is_(True), if_true=-FAIR),
     ),
     tests=(
