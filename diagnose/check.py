@@ -126,9 +126,11 @@ class CheckDocument(Part):
 
     @property
     def exit_code(self) -> int:
-        """Give 1 where something is seriously wrong, else 0."""
-        serious = self.truncation.verdict == "truncated" or any(flag.severity == "serious" for flag in self.flags)
-        return int(serious)
+        """Give 1 where something is seriously wrong, 4 where the server told nothing to judge by, else 0."""
+        if self.truncation.verdict == "truncated" or any(flag.severity == "serious" for flag in self.flags):
+            return 1
+        told = (self.backend.version, self.window.in_force, self.window.trained, self.model.name, self.model.path)
+        return 0 if any(value is not None for value in told) else 4
 
 
 @dataclass(slots=True)

@@ -97,6 +97,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
     findings = said_by_probes(evidence)
     messages = [doc.message(window.statement), *decide, *(said for change in changes for said in change.said)]
     messages += [doc.message(said) for said in findings]
+    subject = subject_of(evidence, settings)
     return doc.CaseDocument(
         tool=doc.Tool(version=version()),
         case=doc.CaseHead(
@@ -105,7 +106,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
             created=case.created,
             runs=tuple(doc.RunStamp(id=entry.run, at=entry.at) for entry in case.of("run")),
         ),
-        subject=subject_of(evidence, settings),
+        subject=subject,
         criteria=_criteria(case, run),
         rungs=tuple(_rung(record.run, one) for record, one in all_runs.of(RungResult)),
         window=_window(window, evidence, case, run),
@@ -121,7 +122,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
             prompt_tokens=sum(int(one.get("prompt_tokens", 0)) for one in last_sent.values()),
             generated_tokens=sum(int(one.get("generated_tokens", 0)) for one in last_sent.values()),
         ),
-        unknown=_unknown(evidence, settings),
+        unknown=_unknown(evidence, settings, subject),
         log_lines=_log_lines(evidence, verdict),
         conflicts=_conflicts(verdict),
         memory=_memory(evidence),
@@ -173,6 +174,22 @@ def _last(evidence: EvidenceSet, kind: type[Any], name: str) -> Any:
         value = getattr(payload, name)
         if value is not None:
             return value
+    return None
+
+
+_WHICH = {"asked": "asked", "trained": "trained", "per_slot": "per-slot", "in_force": "in-force"}
+
+
+def _window_value(evidence: EvidenceSet, name: str) -> Any:
+    """Give a window as the server or its process says, else as its log does."""
+    value = _last(evidence, WindowReading, name)
+    if value is not None:
+        return value
+    for _record, event in reversed(evidence.of(LogEvent)):
+        if name == "slots" and event.event == "slots" and event.count:
+            return event.count
+        if event.event == "window" and event.which == _WHICH.get(name) and event.tokens:
+            return event.tokens
     return None
 
 
@@ -237,11 +254,11 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
             },
         ),
         window=doc.WindowValues(
-            asked=_last(evidence, WindowReading, "asked"),
-            trained=_last(evidence, WindowReading, "trained") or (file.trained_window if file else None),
-            per_slot=_last(evidence, WindowReading, "per_slot"),
-            slots=_last(evidence, WindowReading, "slots"),
-            in_force=_last(evidence, WindowReading, "in_force"),
+            asked=_window_value(evidence, "asked"),
+            trained=_window_value(evidence, "trained") or (file.trained_window if file else None),
+            per_slot=_window_value(evidence, "per_slot"),
+            slots=_window_value(evidence, "slots"),
+            in_force=_window_value(evidence, "in_force"),
         ),
         kv_cache=doc.KvCache(
             type_k=shown("kv_type_k") or next((event.type_k for event in kv_events if event.type_k), None),
@@ -371,9 +388,9 @@ def _window(window: WindowVerdict, evidence: EvidenceSet, case: Case, run: int) 
         return doc.Reached(tokens=tokens, ok=True if tokens >= top else False if False in values else None)
 
     return doc.WindowResult(
-        asked=_last(evidence, WindowReading, "asked"),
-        trained=_last(evidence, WindowReading, "trained"),
-        in_force=_last(evidence, WindowReading, "in_force"),
+        asked=_window_value(evidence, "asked"),
+        trained=_window_value(evidence, "trained"),
+        in_force=_window_value(evidence, "in_force"),
         verified_input_tokens=window.verified,
         output_tokens=plans[-1].output_tokens if plans else None,
         fits=reached(window.fits, "fits"),
@@ -480,15 +497,24 @@ _PATHS = {
 }
 
 
-def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> dict[str, Unavailable]:
+def _at(subject: doc.Subject, path: str) -> Any:
+    """Give the value at a path such as ``subject.kv_cache.type_k``."""
+    value: Any = subject
+    for part in path.split(".")[1:]:
+        value = getattr(value, part, None)
+    return value
+
+
+def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting], subject: doc.Subject) -> dict[str, Unavailable]:
     found: dict[str, Unavailable] = {}
+    present = {path for path in _PATHS.values() if _at(subject, path) is not None}
     # a program that starts the server by its own means shows no flags: then nothing is known of what was set
     had_process = any(
         record.source == "process" and reading.command and detect_backend(reading.command) is not None
         for record, reading in evidence.of(Configuration)
     )
     for name, path in _PATHS.items():
-        if name not in settings:
+        if name not in settings and path not in present:
             note = (
                 "not on the server's command line, so its default holds"
                 if had_process

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from diagnose.questions import question
+from diagnose.questions import QUESTIONS, question
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import EvidenceSet
@@ -17,8 +17,25 @@ from rules.verdict import NextTest
 MOST_USEFUL = 3
 
 
+def _as_question(step: NextTest) -> NextTest:
+    """Say what is to be answered or given in words, with the choices, in front of the reason."""
+    if step.variable in {one.id for one in QUESTIONS}:
+        asked = question(step.variable)
+        choices = "; ".join(f"{choice.id}: {choice.words.english}" for choice in asked.choices)
+        how = f'{asked.words.english} Put it into a file as {step.variable} = "…" and give it with --answers.'
+        if choices:
+            how += f" Choices: {choices}."
+    elif step.variable == "log":
+        how = "Give the server's log with --log FILE."
+    else:
+        return step
+    return step.model_copy(update={"reason": f"{how} {step.reason}"})
+
+
 def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None = None) -> NextTest:
     """Fill in command and undo of a change; a habit, a question or a probe has none."""
+    if step.kind == "answer":
+        return _as_question(step)
     if step.kind != "change":
         return step
     commands = [reading.command for _record, reading in evidence.of(Configuration) if reading.command]

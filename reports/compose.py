@@ -237,6 +237,10 @@ def verdict_words(document: CaseDocument, make: _Builder | None = None) -> tuple
         return tuple(words("Named cause: {cause}", cause=named(c)) for c in verdict.named), False
     leaders = [c for c in verdict.causes if c.band in {"likely", "disputed", "possible"}][:3]
     said: list[Words] = []
+    stopped = document.unknown.get("evidence.session")
+    if stopped is not None and not document.rungs and not any(c.band == "likely" for c in leaders):
+        # nothing was seen: what is merely possible would only hide that
+        return (words("Could not look: {why}", why=Sentence(make.tell(stopped.note))),), None
     rungs = document.ladder.rungs if document.ladder is not None else ()
     # a budget that ended the way up leaves the longer lengths unseen: then nothing is said of them
     to_the_top = tokens is not None and (not rungs or tokens >= 0.85 * max(rungs))
