@@ -240,7 +240,7 @@ class Attempts:
         outcome = outcome_of(error, ended)
         message = error.message if error else None
         kind: str | None = error.error if error else None
-        if outcome == "passed" and counted is not None and counted > MOST_OVER * text.rung + 512:
+        if outcome == "passed" and counted is not None and counted > MOST_OVER * text.rung + 128:
             outcome, kind = "failed", "bad-answer"
             message = (
                 f"about {text.rung} tokens were sent and the server counted {counted}; its counts cannot be believed"

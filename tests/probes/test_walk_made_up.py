@@ -1,18 +1,18 @@
 """The ladder on made-up servers whose truth is known: what passes is claimed, what does not is found to the stated resolution."""
 
+import time
 from functools import partial
 
 import pytest
 
 from diagnose.window import judge_window, passes
+from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
-from probes.evidence.request import TruncationReading
 from probes.ladder.constraints import draw_task
 from probes.ladder.rungs import build_ladder
 from probes.ladder_walk import LadderProbe
 from probes.recall import RecallProbe
 from probes.truncation import TruncationProbe
-
 from tests.probes.made_up import MadeUp, context
 
 RUNGS = (1024, 2048, 4096, 6144, 8192)
@@ -26,7 +26,16 @@ def climb(backend, *, rungs=RUNGS, resolution=256, criteria=None, done=(), task=
     evidence = list(recall.collect(around))
     assert recall.asking is not None
     plan = LadderPlan(rungs=rungs, output_tokens=64, resolution=resolution)
-    ladder = LadderProbe(plan, texts, recall.asking, criteria, partial(passes, criteria, recall.base), done or [recall.result], window=backend.windowed, task=task)
+    ladder = LadderProbe(
+        plan,
+        texts,
+        recall.asking,
+        criteria,
+        partial(passes, criteria, recall.base),
+        done or [recall.result],
+        window=backend.windowed,
+        task=task,
+    )
     evidence += list(ladder.collect(around))
     results = [one.payload() for one in evidence if one.kind == RungResult.kind]
     return recall.base, results, ladder, judge_window(results, criteria, recall.base, target_input=None, window=None)
@@ -55,7 +64,7 @@ def test_nested_texts_cost_little_more_than_the_longest():
 def test_without_a_cache_few_facts_are_asked_at_each_length():
     """Law: where each question costs a whole prefill, not every fact is asked."""
     backend = MadeUp(resumes=False)
-    base, results, _ladder, verdict = climb(backend, rungs=(1024, 4096))
+    _base, results, _ladder, verdict = climb(backend, rungs=(1024, 4096))
     assert verdict.verified is not None
     assert all(one.canaries.asked <= 9 for one in results[1:])
     assert min(one.canaries.asked for one in results[1:]) <= 3
@@ -64,7 +73,7 @@ def test_without_a_cache_few_facts_are_asked_at_each_length():
 @pytest.mark.parametrize("limit", [3000, 5000, 7777])
 def test_forgetting_is_found_to_the_resolution_and_is_no_capacity_failure(limit):
     """Law: the claimed length passes, the next one above by at most the resolution does not, and it fits all the same."""
-    base, results, ladder, verdict = climb(MadeUp(forgets_above=limit))
+    base, _results, ladder, verdict = climb(MadeUp(forgets_above=limit))
     assert base.able
     assert verdict.verified is not None
     assert limit - 400 <= verdict.verified <= limit
@@ -76,7 +85,7 @@ def test_forgetting_is_found_to_the_resolution_and_is_no_capacity_failure(limit)
 @pytest.mark.parametrize("limit", [3000, 6000])
 def test_a_window_is_found_and_nothing_above_it_is_asked_twice(limit):
     """Law: a refusal ends the way up at once and is proof enough above."""
-    base, results, ladder, verdict = climb(MadeUp(window=limit))
+    _base, results, _ladder, verdict = climb(MadeUp(window=limit))
     refused = [one for one in results if one.result == "refused"]
     assert refused
     assert verdict.verified is not None
@@ -86,7 +95,7 @@ def test_a_window_is_found_and_nothing_above_it_is_asked_twice(limit):
 
 def test_too_slow_is_an_operating_boundary():
     """Law: a speed that was asked for and not reached fails the length, and the statement says that it ran."""
-    base, results, _ladder, verdict = climb(MadeUp(prefill_tps=500.0), criteria=Criteria(min_prefill_tps=600.0))
+    _base, _results, _ladder, verdict = climb(MadeUp(prefill_tps=500.0), criteria=Criteria(min_prefill_tps=600.0))
     assert verdict.verified is None
     assert verdict.fits is not None
     assert "fast" in verdict.statement.english
@@ -94,7 +103,7 @@ def test_too_slow_is_an_operating_boundary():
 
 def test_a_silent_cut_is_a_failure_although_it_answers():
     """Law: HTTP 200 with fewer tokens processed than sent is truncation, whatever the text says."""
-    base, results, _ladder, verdict = climb(MadeUp(cuts_above=3000))
+    _base, results, _ladder, verdict = climb(MadeUp(cuts_above=3000))
     cut = [one for one in results if one.error_kind == "truncated"]
     assert cut
     assert all(one.rung > 3000 for one in cut)
@@ -113,7 +122,9 @@ def test_what_was_measured_before_an_interruption_is_not_measured_again():
     before = len(backend.asked)
     criteria = Criteria()
     plan = LadderPlan(rungs=RUNGS, output_tokens=64, resolution=256)
-    again = LadderProbe(plan, texts, asking.asking, criteria, partial(passes, criteria, base), half, window=backend.windowed)
+    again = LadderProbe(
+        plan, texts, asking.asking, criteria, partial(passes, criteria, base), half, window=backend.windowed
+    )
     new = [one.payload() for one in again.collect(around) if one.kind == RungResult.kind]
     assert {(one.rung, one.attempt) for one in new} == {(one.rung, one.attempt) for one in results[len(half) :]}
     assert len(backend.asked) > before
@@ -127,7 +138,7 @@ def test_a_model_that_cannot_do_the_test_is_said_to_be_so():
         def answer(self, text, length, *, chat):
             return " banana"
 
-    base, results, _ladder, verdict = climb(Babbles(), rungs=(1024, 2048))
+    base, _results, _ladder, verdict = climb(Babbles(), rungs=(1024, 2048))
     assert base.able is False
     assert verdict.verified is None
     assert verdict.unable
@@ -138,7 +149,9 @@ def test_a_model_that_cannot_do_the_test_is_said_to_be_so():
 def test_coding_rules_are_asked_at_the_base_and_at_the_proof(keeps):
     """Law: a model that keeps the rules of a short text has to keep them at length; one that never does is not blamed."""
     task = draw_task(3)
-    base, results, _ladder, verdict = climb(MadeUp(style="question", keeps_rules=keeps), rungs=(1024, 2048, 4096), task=task)
+    base, results, _ladder, verdict = climb(
+        MadeUp(style="question", keeps_rules=keeps), rungs=(1024, 2048, 4096), task=task
+    )
     scored = [one for one in results if one.constraints is not None]
     assert base.constraints_asked == 3
     assert (base.constraints_met == 3) is keeps
@@ -162,14 +175,73 @@ def test_truncation_is_told_from_refusal_and_from_nothing(backend, wanted):
 def test_a_dear_truncation_probe_is_not_sent_and_says_its_price():
     around = context(MadeUp())
     backend = around.backend
-    reading = [one.payload() for one in TruncationProbe(2000, afford=100).collect(around)][0]
+    reading = next(one.payload() for one in TruncationProbe(2000, afford=100).collect(around))
     assert reading.verdict == "unknown"
     assert reading.would_cost_tokens >= 2000
     assert backend.asked == []
 
 
 def test_the_plan_of_the_walk_is_in_the_evidence():
-    base, results, ladder, _verdict = climb(MadeUp(), rungs=(1024, 2048))
+    base, _results, ladder, _verdict = climb(MadeUp(), rungs=(1024, 2048))
     assert isinstance(base, RecallBase)
     assert ladder.found.verified
     assert LadderFound.kind in ladder.gives
+
+
+def test_a_server_that_fails_everything_long_is_not_asked_for_ever():
+    """Law: a failure that repeats at one length is asked a bounded number of times, and none is called passed."""
+
+    class Fails(MadeUp):
+        def complete(self, ask):
+            answer = super().complete(ask)
+            if (answer.prompt_tokens or 0) > 1500:
+                return Completion(error=RequestError(error="server-error", status=500, message="it broke"))
+            return answer
+
+    backend = Fails()
+    _base, results, _ladder, verdict = climb(backend)
+    assert len([one for one in results if one.result == "failed"]) <= 8
+    assert all(one.input_tokens <= 1500 for one in results if one.result == "passed")
+    assert verdict.verified is None or verdict.verified <= 1500
+
+
+def test_a_server_that_counts_no_cache_is_still_verified():
+    """Law: where nobody says what came from the cache, asking to leave it out counts as cold, and the walk ends."""
+
+    class Silent(MadeUp):
+        def complete(self, ask):
+            return super().complete(ask).model_copy(update={"cached_tokens": None, "processed_tokens": None})
+
+    _base, results, _ladder, verdict = climb(Silent(), rungs=(1024, 2048))
+    assert verdict.verified is not None
+    assert len(results) < 12
+
+
+def test_counts_far_above_what_was_sent_are_not_believed():
+    """Law: a server that counts more tokens than were sent verifies nothing by it."""
+
+    class Boasts(MadeUp):
+        def complete(self, ask):
+            answer = super().complete(ask)
+            return answer.model_copy(update={"prompt_tokens": (answer.prompt_tokens or 0) * 3})
+
+    _base, results, _ladder, verdict = climb(Boasts(), rungs=(1024, 2048))
+    assert verdict.verified is None
+    assert all("cannot be believed" in one.error for one in results)
+    assert max(one.input_tokens for one in results) <= 2048
+
+
+def test_refused_and_passed_lengths_are_counted_alike():
+    """Law: a refusal stands at the length that the server named, so that no passed length lies above a refused one."""
+    _base, results, _ladder, _verdict = climb(MadeUp(window=3000))
+    refused = min(one.input_tokens for one in results if one.result == "refused")
+    assert refused > 3000
+    assert max(one.input_tokens for one in results if one.result == "passed") <= 3000
+
+
+def test_a_request_does_not_outlast_the_budget_by_much():
+    """Law: a deadline grows with the speeds seen, but never far beyond what the budget has left."""
+    around = context(MadeUp(), ends_at=time.monotonic() + 5)
+    assert around.deadline_for(100_000) <= 25
+    around.prefill_tps = 1.0
+    assert around.deadline_for(100_000) <= 25
