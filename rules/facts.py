@@ -411,7 +411,8 @@ CORRUPT_SEEN = _yes("quality.corrupt_seen", words("Broken output (not a number, 
 CHAINS_RIGHT = _share("quality.chains", words("Chains of facts that were followed to their end"))
 CHAINS_BREAK = _yes("quality.chains_break", words("Single facts are found, chains of facts are not followed"))
 NEXT_TOKEN_SAME = _share(
-    "quality.next_token_same", words("Share of places at which the likeliest next token is that of a cache with more bits")
+    "quality.next_token_same",
+    words("Share of places at which the likeliest next token is that of a cache with more bits"),
 )
 NEXT_TOKEN_DIVERGENCE = Fact(
     "quality.next_token_divergence",

@@ -80,7 +80,9 @@ def test_a_healthy_server_is_verified_and_nothing_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "seed"), [("flaky", 0), ("flaky", 1), ("slow-long-context", 0), ("slow-long-context", 1)])
+@pytest.mark.parametrize(
+    ("scenario", "seed"), [("flaky", 0), ("flaky", 1), ("slow-long-context", 0), ("slow-long-context", 1)]
+)
 def test_what_fails_now_and_then_and_what_is_slow_are_named(scenario, seed, tmp_path):
     """Law: a full pool, a proxy that gives up, a cache that cannot go back and one that is off are told from each other."""
     code, document, planted = run_demo(scenario, seed, tmp_path)

@@ -16,7 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=ROOT, check=True, capture_output=True, timeout=120
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
     )
     return next(out.glob("*.whl"))
 
@@ -55,7 +59,9 @@ def test_the_wheel_holds_one_package(wheel):
     ],
 )
 def test_version_answers(installed, tmp_path, arguments):
-    done = subprocess.run([installed, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [installed, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ctxdoctor 0.")
 
@@ -69,7 +75,9 @@ def test_version_answers(installed, tmp_path, arguments):
 )
 def test_our_own_floors_are_found_beside_strangers(installed, tmp_path, arguments):
     """Law: packages of the same plain names in site-packages are never imported instead of ours."""
-    done = subprocess.run([installed, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [installed, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.lstrip().startswith("[")
 
@@ -81,7 +89,9 @@ def test_nothing_heavy_is_imported_for_help():
         "heavy = {'transformers', 'pynvml', 'jinja2', 'httpx2', 'pydantic', 'rich', 'numpy', 'typer'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "estimate" in done.stdout
 

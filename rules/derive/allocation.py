@@ -207,7 +207,12 @@ def placed(sight: Sight) -> Iterator[Reading]:
     last: Evidence | None = None
     seen: set[tuple[str, str, int]] = set()
     for evidence, event in sight.of(LogEvent):
-        if event.event == "buffer" and event.component and event.size_bytes and event.key not in {"breakdown", "planner"}:
+        if (
+            event.event == "buffer"
+            and event.component
+            and event.size_bytes
+            and event.key not in {"breakdown", "planner"}
+        ):
             key = (event.device or "", event.component, event.size_bytes)
             if key in seen and event.component == "weights":
                 continue  # printed once for the planner's dry run and once for the load

@@ -82,7 +82,9 @@ RULE = Rule(
             if_false=-SLIGHT,
         ),
         Clue(
-            words("A repeated prompt comes from the cache; an extended one, or one that goes back in the chat, does not."),
+            words(
+                "A repeated prompt comes from the cache; an extended one, or one that goes back in the chat, does not."
+            ),
             all_of(CACHED_ON_REPEAT > 0.8, any_of(CACHED_ON_EXTENSION < 0.5, CACHED_ON_RETURN < 0.5)),
             if_true=STRONG,
         ),

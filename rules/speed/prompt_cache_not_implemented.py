@@ -48,7 +48,12 @@ RULE = Rule(
             if_true=STRONG,
             if_false=-STRONG,
         ),
-        Clue(words("The server's settings switch the prompt cache off."), PROMPT_CACHE_ON.is_(False), if_true=FAIR, if_false=-FAIR),
+        Clue(
+            words("The server's settings switch the prompt cache off."),
+            PROMPT_CACHE_ON.is_(False),
+            if_true=FAIR,
+            if_false=-FAIR,
+        ),
         Clue(
             words("All of the chat is read again at each message."),
             TOLD_REREADS.is_("all"),

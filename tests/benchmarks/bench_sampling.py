@@ -36,7 +36,19 @@ def build(folder: Path) -> bool:
     if compiler is None:
         return False
     source = ROOT / "tests" / "gpu" / "fake_nvml.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-Wl,-soname,libnvidia-ml.so.1", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    subprocess.run(
+        [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-Wl,-soname,libnvidia-ml.so.1",
+            "-o",
+            folder / "libnvidia-ml.so.1",
+            source,
+        ],
+        check=True,
+    )
     return True
 
 
@@ -64,7 +76,9 @@ def measure(seconds: float, pid: int) -> None:
         after = resource.getrusage(resource.RUSAGE_SELF)
         peaks = phase.peaks
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"{spent / peaks.seconds:.6f} {peaks.hz:.3f} {peaks.cost_core_share or 0:.6f} {len(peaks.devices_peak_bytes)}")
+    print(
+        f"{spent / peaks.seconds:.6f} {peaks.hz:.3f} {peaks.cost_core_share or 0:.6f} {len(peaks.devices_peak_bytes)}"
+    )
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
@@ -95,12 +109,18 @@ def generation(pairs: int) -> int:
         port = probe.getsockname()[1]
     script = ROOT / "diagnose" / "llama_server.py"
     server = subprocess.Popen(
-        [sys.executable, script, "-m", path, "-c", "1024", "-np", "1", "-t", "1", "-tb", "1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, script, "-m", path, "-c", "1024", "-np", "1", "-t", "1", "-tb", "1", "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
     def ask() -> float:
-        body = json.dumps({"prompt": "The sea was calm", "n_predict": 48, "ignore_eos": True, "temperature": 0, "cache_prompt": False}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", body, {"Content-Type": "application/json"})
+        body = json.dumps(
+            {"prompt": "The sea was calm", "n_predict": 48, "ignore_eos": True, "temperature": 0, "cache_prompt": False}
+        ).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/completion", body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=120) as answer:
             return float(json.load(answer)["timings"]["predicted_per_second"])
 
@@ -131,7 +151,9 @@ def generation(pairs: int) -> int:
         server.wait()
     low, high = median_interval(ratios)
     middle = statistics.median(ratios)
-    print(f"generation with sampling / without: median {middle:.4f} of {pairs} pairs, 95 % interval {low:.4f} to {high:.4f}; {statistics.median(rates):.1f} Hz")
+    print(
+        f"generation with sampling / without: median {middle:.4f} of {pairs} pairs, 95 % interval {low:.4f} to {high:.4f}; {statistics.median(rates):.1f} Hz"
+    )
     return int(middle < 0.97)
 
 
@@ -145,7 +167,10 @@ def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
     worst = 0.0
     code = "import subprocess, sys, time; x = b'x' * 300_000_000; subprocess.Popen(['sleep', '600']); print(1, flush=True); time.sleep(600)"
-    with tempfile.TemporaryDirectory() as name, subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as server:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as server,
+    ):
         folder = Path(name)
         try:
             assert server.stdout is not None
@@ -161,7 +186,11 @@ def main() -> int:
                     (folder / "scenario").write_text(scenario(count, server.pid))
                     environment |= {"LD_LIBRARY_PATH": str(folder), "FAKE_NVML": str(folder / "scenario")}
                 done = subprocess.run(
-                    [sys.executable, __file__, "--measure", str(seconds), str(server.pid)], capture_output=True, text=True, check=True, env=environment
+                    [sys.executable, __file__, "--measure", str(seconds), str(server.pid)],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                    env=environment,
                 )
                 share, hz, own, devices = (float(word) for word in done.stdout.split())
                 assert devices == count

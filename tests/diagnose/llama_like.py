@@ -78,13 +78,21 @@ class LlamaLike(Loopback):
 def say(handler: _Handler, told: Any, status: int = 200) -> None:
     """Answer JSON."""
     data = json.dumps(told).encode()
-    handler.send_head(status, {"Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close"}, data)
+    handler.send_head(
+        status, {"Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close"}, data
+    )
 
 
 def refuse(handler: _Handler, count: int, window: int) -> None:
     """Refuse a prompt as llama-server does."""
     message = f"the request exceeds the available context size. try increasing the context size or enable context shift ({count} > {window})"
-    error = {"code": 400, "message": message, "type": "exceed_context_size_error", "n_prompt_tokens": count, "n_ctx": window}
+    error = {
+        "code": 400,
+        "message": message,
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": count,
+        "n_ctx": window,
+    }
     say(handler, {"error": error}, 400)
 
 

@@ -45,7 +45,7 @@ def test_a_torn_last_line_is_dropped_and_the_rest_stands(home, cut):
         case.add(answer("flaky"))
         case.add(answer("forgetting"))
     path = home / "a" / JOURNAL
-    path.write_bytes(path.read_bytes()[:-cut - 1])
+    path.write_bytes(path.read_bytes()[: -cut - 1])
     with Case.open("a") as again:
         assert [e.data["data"]["value"] for e in again.of("evidence")] == ["flaky"]
         assert again.dropped

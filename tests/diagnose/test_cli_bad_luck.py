@@ -104,7 +104,9 @@ def test_something_else_or_something_broken_listens_there(capsys, fault, said):
 
 def test_a_server_that_loads_is_waited_for_up_to_its_deadline(capsys, monkeypatch):
     monkeypatch.setattr(
-        RunOptions, "__init__", lambda self, real=RunOptions.__init__, **values: real(self, **{"load_deadline_s": 1.0, **values})
+        RunOptions,
+        "__init__",
+        lambda self, real=RunOptions.__init__, **values: real(self, **{"load_deadline_s": 1.0, **values}),
     )
     with Loopback.playing("llama.cpp-b11434-loading") as server:
         assert run(["run", server.url]) == 3
@@ -234,7 +236,9 @@ def small_disk(tmp_path, monkeypatch):
     folder.mkdir()
     made = False
     if shutil.which("mount") and hasattr(os, "geteuid") and os.geteuid() == 0:
-        told = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False)
+        told = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
+        )
         made = told.returncode == 0
     if not made:
         monkeypatch.setattr(case_module.shutil, "disk_usage", lambda _path: type("Usage", (), {"free": 3 << 20})())
@@ -329,7 +333,9 @@ def test_two_at_one_case_are_refused(capsys):
     assert "another ctxdoctor process" in one_line(capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("arguments", [["runn"], ["run", "--nonsense"], ["run", "--seed", "x"], ["report", "a", "b", "c"]])
+@pytest.mark.parametrize(
+    "arguments", [["runn"], ["run", "--nonsense"], ["run", "--seed", "x"], ["report", "a", "b", "c"]]
+)
 def test_wrong_usage_is_2_and_names_the_help(arguments, capsys):
     assert run(arguments) == 2
     assert "--help" in capsys.readouterr().err

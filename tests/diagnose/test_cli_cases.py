@@ -61,7 +61,9 @@ def test_every_format_is_drawn(case, capsys):
     assert "<html" in out(capsys, "report", "--format", "html")
     assert json.loads(out(capsys, "report", "--format", "json"))["case"]["id"] == "first"
     assert "Bug report for" in out(capsys, "report", "--format", "bug-report", "--for", "llama.cpp")
-    assert out(capsys, "report", "--for", "ollama") == out(capsys, "report", "--format", "bug-report", "--for", "ollama")
+    assert out(capsys, "report", "--for", "ollama") == out(
+        capsys, "report", "--format", "bug-report", "--for", "ollama"
+    )
     assert "Next test" in out(capsys, "report", "--format", "terminal")
     more = json.loads(out(capsys, "report", "--format", "json", "--all"))["verdict"]["causes"]
     assert len(more) > len(json.loads(out(capsys, "report", "--format", "json"))["verdict"]["causes"])
@@ -77,7 +79,9 @@ def test_reading_changes_nothing_and_works_while_another_process_has_the_case(ca
 
 
 def test_personal_things_are_replaced_unless_asked_for(tmp_path, capsys):
-    (tmp_path / "work" / "p.log").write_text("llama_model_loader: loaded meta data from /home/marymajor/models/m.gguf\n" + LOG)
+    (tmp_path / "work" / "p.log").write_text(
+        "llama_model_loader: loaded meta data from /home/marymajor/models/m.gguf\n" + LOG
+    )
     run(["triage", "p.log", "--command", "llama-server -m /home/marymajor/models/m.gguf -c 65536", "--quiet"])
     capsys.readouterr()
     assert "marymajor" not in out(capsys, "report")
@@ -92,7 +96,13 @@ def test_a_report_goes_into_a_file(case, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["report", "--run", "9"], ["report", "--format", "pdf"], ["report", "--for", "nobody"], ["explain", "--run", "9"], ["explain", "first", "nope"]],
+    [
+        ["report", "--run", "9"],
+        ["report", "--format", "pdf"],
+        ["report", "--for", "nobody"],
+        ["explain", "--run", "9"],
+        ["explain", "first", "nope"],
+    ],
 )
 def test_what_cannot_be_shown_is_2(case, arguments, capsys):
     assert run(arguments) == 2
@@ -117,7 +127,9 @@ def test_the_trace_shows_values_with_who_says_them_and_where(case, capsys):
     facts = [fact for cause in document.causes for clue in cause.clues_for for fact in clue.facts]
     assert any(fact.source == "log" and fact.origin == "server.log, line 2" for fact in facts)
     assert any(fact.source == "user" and fact.id == "symptom" for fact in facts)
-    unknown = [fact for cause in document.causes for clue in cause.clues_unknown for fact in clue.facts if fact.found is None]
+    unknown = [
+        fact for cause in document.causes for clue in cause.clues_unknown for fact in clue.facts if fact.found is None
+    ]
     assert unknown
     assert all(fact.why_unknown for fact in unknown)
     text = out(capsys, "explain")
@@ -185,7 +197,11 @@ def test_cases_are_listed_newest_first_one_line_each(case, home, capsys):
 
 
 def test_a_damaged_case_does_not_hide_the_others(case, home, capsys):
-    for name, content in (("binary", bytes(range(256)) * 10), ("empty", b""), ("lines", b"{\n[1\nnull\n7\n" + b"x" * 1000)):
+    for name, content in (
+        ("binary", bytes(range(256)) * 10),
+        ("empty", b""),
+        ("lines", b"{\n[1\nnull\n7\n" + b"x" * 1000),
+    ):
         (home / name).mkdir()
         (home / name / JOURNAL).write_bytes(content)
     lines = out(capsys, "cases").splitlines()

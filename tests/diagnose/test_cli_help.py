@@ -65,6 +65,10 @@ def test_asking_for_help_loads_nothing_heavy():
         f"print([one for one in {HEAVY!r} if one in sys.modules], file=sys.stderr)"
     )
     told = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stderr.strip() == "[]"

@@ -59,7 +59,9 @@ def test_facts_and_questions_are_whole(capsys):
     for one in (*VOCABULARY, *QUESTIONS):
         assert one.id in text
         assert str(one.words) in text
-    assert [one["id"].split(".")[0] for one in json.loads(shown(capsys, "facts", "window", "--format", "json"))].count("window") >= 3
+    assert [one["id"].split(".")[0] for one in json.loads(shown(capsys, "facts", "window", "--format", "json"))].count(
+        "window"
+    ) >= 3
 
 
 def test_the_answers_of_a_question_are_shown_as_a_file_takes_them(capsys):
@@ -86,7 +88,9 @@ def test_the_case_schema_has_every_key_of_the_contract():
     wanted = "schema_version tool case subject criteria rungs window verdict verdicts next_test changes evidence sent unknown"
     assert set(wanted.split()) <= set(properties)
     check = schema_of("check")["properties"]
-    assert {"schema_version", "backend", "model", "window", "truncation", "memory", "flags", "sent", "unknown"} <= set(check)
+    assert {"schema_version", "backend", "model", "window", "truncation", "memory", "flags", "sent", "unknown"} <= set(
+        check
+    )
 
 
 @pytest.mark.parametrize(

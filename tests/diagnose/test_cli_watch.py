@@ -69,7 +69,20 @@ def test_what_passes_becomes_evidence_and_the_end_is_judged(capsys):
             target=lambda: statuses.extend(ask(port, f"{SECRET} " * size) for size in (4, 5, 100)), daemon=True
         )
         client.start()
-        code = run(["watch", server.url, "--listen", f"127.0.0.1:{port}", "--budget", "2s", "--case", "seen", "--symptom", "fixed-length-error"])
+        code = run(
+            [
+                "watch",
+                server.url,
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--budget",
+                "2s",
+                "--case",
+                "seen",
+                "--symptom",
+                "fixed-length-error",
+            ]
+        )
         client.join(10)
     told = capsys.readouterr()
     assert code in {1, 4}
@@ -97,9 +110,24 @@ def test_a_server_that_is_not_there_yet_does_not_stop_the_watch(capsys):
 
 
 def test_a_clients_settings_that_are_named_are_read(tmp_path, capsys):
-    settings = {"$schema": "https://opencode.ai/config.json", "provider": {"local": {"models": {"m": {"limit": {"context": 131072, "output": 8192}}}}}}
+    settings = {
+        "$schema": "https://opencode.ai/config.json",
+        "provider": {"local": {"models": {"m": {"limit": {"context": 131072, "output": 8192}}}}},
+    }
     (tmp_path / "opencode.json").write_text(json.dumps(settings))
-    run(["watch", str(free_port()), "--budget", "1s", "--client", str(tmp_path / "opencode.json"), "--case", "c", "--quiet"])
+    run(
+        [
+            "watch",
+            str(free_port()),
+            "--budget",
+            "1s",
+            "--client",
+            str(tmp_path / "opencode.json"),
+            "--case",
+            "c",
+            "--quiet",
+        ]
+    )
     assert Case.open("c", read_only=True).payloads(ClientSettings, 1)[-1].models[0].context == 131072
     (tmp_path / "x.json").write_text("{}")
     capsys.readouterr()
@@ -122,7 +150,19 @@ def test_ctrl_c_is_the_way_to_end_it(home):
     port = free_port()
     with LlamaLike(64) as server:
         child = subprocess.Popen(
-            [sys.executable, "-m", "diagnose", "watch", server.url, "--listen", f"127.0.0.1:{port}", "--case", "mine", "--format", "json"],
+            [
+                sys.executable,
+                "-m",
+                "diagnose",
+                "watch",
+                server.url,
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--case",
+                "mine",
+                "--format",
+                "json",
+            ],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -163,5 +203,7 @@ def test_every_finding_of_a_watch_is_said():
     for word in ("9", "timeout × 2", "9000", "5 of 6", "128", "message 1, system", "60.0 s", "8192"):
         assert word in text
     assert "None" not in text
-    line = in_words(WatchedRequest(number=1, path="/v1/x", prompt_chars=100, before_chars=200, same_as_before_chars=50)).english
+    line = in_words(
+        WatchedRequest(number=1, path="/v1/x", prompt_chars=100, before_chars=200, same_as_before_chars=50)
+    ).english
     assert "50%" in line

@@ -134,7 +134,9 @@ def test_an_exported_case_and_a_folder_are_judged_again_to_the_same_verdict(log,
     _code, from_document, _said = triaged(capsys, "case.json")
     _code, from_folder, _said = triaged(capsys, home.parent / "home" / "cases" / first["case"]["id"])
     _code, from_name, _said = triaged(capsys, first["case"]["id"])
-    (home / "sent.txt").write_bytes((home.parent / "home" / "cases" / first["case"]["id"] / JOURNAL).read_bytes() + b'{"torn')
+    (home / "sent.txt").write_bytes(
+        (home.parent / "home" / "cases" / first["case"]["id"] / JOURNAL).read_bytes() + b'{"torn'
+    )
     _code, from_journal, _said = triaged(capsys, "sent.txt")
     for again in (from_document, from_folder, from_name, from_journal):
         assert again["case"]["symptom"] == "immediate-oom"
@@ -177,7 +179,10 @@ def test_the_last_run_of_a_case_is_judged_with_what_was_said_before_any():
 
 
 def test_a_clients_settings_are_taken_as_what_the_client_believes(home):
-    settings = {"$schema": "https://opencode.ai/config.json", "provider": {"local": {"models": {"m": {"limit": {"context": 131072, "output": 8192}}}}}}
+    settings = {
+        "$schema": "https://opencode.ai/config.json",
+        "provider": {"local": {"models": {"m": {"limit": {"context": 131072, "output": 8192}}}}},
+    }
     (home / "opencode.json").write_text(json.dumps(settings))
     gathered = gather(["opencode.json"])
     told = EvidenceSet(gathered.evidence).last(ClientSettings)
@@ -234,7 +239,11 @@ def test_an_empty_file_is_no_evidence_and_says_so(home, capsys):
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(b"\x7fELF" + bytes(range(256)) * 50, "program"), (b"GGUF" + bytes(200), "GGUF"), (bytes(range(256)) * 300, "binary")],
+    [
+        (b"\x7fELF" + bytes(range(256)) * 50, "program"),
+        (b"GGUF" + bytes(200), "GGUF"),
+        (bytes(range(256)) * 300, "binary"),
+    ],
 )
 def test_a_binary_file_is_refused_in_one_line(home, capsys, content, word):
     (home / "x.log").write_bytes(content)
@@ -315,7 +324,9 @@ def test_no_connection_is_made(log, capsys, monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    code, _document, _said = triaged(capsys, log, "--symptom", "immediate-oom", "--command", "llama-server -m m.gguf -c 65536")
+    code, _document, _said = triaged(
+        capsys, log, "--symptom", "immediate-oom", "--command", "llama-server -m m.gguf -c 65536"
+    )
     assert code in {1, 4}
 
 
@@ -339,7 +350,9 @@ def test_what_is_in_memory_and_what_is_in_files_is_the_same_evidence(log):
 
     def said(evidence):
         return sorted(
-            (piece.kind, piece.source, json.dumps(piece.data, sort_keys=True)) for piece in evidence if piece.kind != "log_summary"
+            (piece.kind, piece.source, json.dumps(piece.data, sort_keys=True))
+            for piece in evidence
+            if piece.kind != "log_summary"
         )
 
     assert said(one) == said(other)

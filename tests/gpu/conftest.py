@@ -19,7 +19,20 @@ def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler: the driver library for the tests cannot be built")
     path = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-soname,libnvidia-ml.so.1", "-o", path, HERE / "fake_nvml.c"], check=True, timeout=60
+        [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-Wl,-soname,libnvidia-ml.so.1",
+            "-o",
+            path,
+            HERE / "fake_nvml.c",
+        ],
+        check=True,
+        timeout=60,
     )
     return path
 

@@ -84,14 +84,22 @@ def test_a_card_beside_much_ram_is_dedicated(plant):
     assert (card.total_bytes, card.used_bytes, card.free_bytes) == (17163091968, 12 * GIB, 17163091968 - 12 * GIB)
     assert (card.shared_used_bytes, card.shared_total_bytes) == (70 * MIB, 33554432000)
     assert card.link == "PCIe 4.0 x8 (of 4.0 x16)"
-    assert (card.power_watts, card.power_limit_watts, card.temperature_c, card.utilization_percent) == (203.0, 339.0, 71.0, 97.0)
+    assert (card.power_watts, card.power_limit_watts, card.temperature_c, card.utilization_percent) == (
+        203.0,
+        339.0,
+        71.0,
+        97.0,
+    )
     assert (card.pci, card.uuid) == ("0000:03:00.0", "8c1f5e2a7b3d9046")
 
 
 def test_a_process_that_opened_the_card_twice_is_counted_once(plant):
     """The same client through two open files is one; what is resident counts, not what is only reserved; the greatest comes first."""
     (card,) = Amd.open(plant("amdgpu_discrete.tree"), refuse).devices()
-    assert [(one.pid, one.used_bytes, one.shared_bytes) for one in card.processes] == [(4321, 12000 * MIB, 70 * MIB), (5000, 200 * MIB, MIB)]
+    assert [(one.pid, one.used_bytes, one.shared_bytes) for one in card.processes] == [
+        (4321, 12000 * MIB, 70 * MIB),
+        (5000, 200 * MIB, MIB),
+    ]
 
 
 def test_an_apu_is_unified_memory(plant):
@@ -142,10 +150,18 @@ def test_more_in_use_than_there_is_is_not_given(plant):
 def test_odd_contents_of_files_are_unknown(plant, text):
     """Whatever a file holds, it is a plausible size or unknown."""
     root = plant("amdgpu_discrete.tree")
-    for name in ("mem_info_vram_total", "mem_info_vram_used", "mem_info_gtt_used", "gpu_busy_percent", "current_link_width"):
+    for name in (
+        "mem_info_vram_total",
+        "mem_info_vram_used",
+        "mem_info_gtt_used",
+        "gpu_busy_percent",
+        "current_link_width",
+    ):
         (root / "sys/class/drm/card1/device" / name).write_text(text)
     (card,) = Amd.open(root, refuse).devices()
-    assert (card.total_bytes, card.used_bytes, card.shared_used_bytes, card.utilization_percent, card.link_width) == (None,) * 5
+    assert (card.total_bytes, card.used_bytes, card.shared_used_bytes, card.utilization_percent, card.link_width) == (
+        None,
+    ) * 5
 
 
 def test_a_card_that_is_removed_while_sampled_is_lost(plant):
@@ -216,8 +232,17 @@ def test_amdsmi_adds_names_and_processes(plant):
     source = Amd(cards(root=root), root, Smi(), refuse)
     (card,) = source.devices()
     source.close()
-    assert (card.name, card.driver, card.uuid, card.throttle) == ("AMD Radeon RX 7900 XTX", "amdgpu", "8c1f5e2a7b3d9046", ("power-cap",))
-    assert [(one.pid, one.used_bytes) for one in card.processes] == [(4321, 12000 * MIB), (3999999, GIB), (5000, 200 * MIB)]
+    assert (card.name, card.driver, card.uuid, card.throttle) == (
+        "AMD Radeon RX 7900 XTX",
+        "amdgpu",
+        "8c1f5e2a7b3d9046",
+        ("power-cap",),
+    )
+    assert [(one.pid, one.used_bytes) for one in card.processes] == [
+        (4321, 12000 * MIB),
+        (3999999, GIB),
+        (5000, 200 * MIB),
+    ]
     assert card.processes[1].name == "llama-server"
 
 
@@ -230,7 +255,10 @@ def test_xe_without_rights_tells_the_size_but_not_what_is_free(plant):
     (card,) = Intel.open(plant("intel_xe.tree"), Kernel(reply).xe).devices()
     assert (card.memory, card.total_bytes, card.free_bytes, card.used_bytes) == ("dedicated", 12 * GIB, None, None)
     assert any("privileged" in note for note in card.notes)
-    assert [(one.pid, one.used_bytes, one.shared_bytes) for one in card.processes] == [(90, 8 * GIB, 96 * MIB), (91, 512 * MIB, None)]
+    assert [(one.pid, one.used_bytes, one.shared_bytes) for one in card.processes] == [
+        (90, 8 * GIB, 96 * MIB),
+        (91, 512 * MIB, None),
+    ]
     assert card.throttle == ("pl1",)
 
 
@@ -242,7 +270,12 @@ def test_xe_with_rights_tells_what_is_free(plant):
     assert (card.free_bytes, card.used_bytes) == (3 * GIB, 9 * GIB)
     source.scan()
     (sample,) = source.sample(frozenset({90}), full=True)
-    assert (sample.used_bytes, sample.free_bytes, sample.server_bytes, sample.shared_bytes) == (9 * GIB, 3 * GIB, 8 * GIB, 96 * MIB)
+    assert (sample.used_bytes, sample.free_bytes, sample.server_bytes, sample.shared_bytes) == (
+        9 * GIB,
+        3 * GIB,
+        8 * GIB,
+        96 * MIB,
+    )
 
 
 def test_i915_without_own_memory_is_unified(plant):
@@ -271,7 +304,12 @@ def test_i915_that_answers_all_free_does_not_tell(plant):
 @settings(max_examples=100, deadline=None)
 def test_no_answer_of_a_driver_breaks_the_reader(reply):
     """Any bytes are regions or nothing."""
-    for told in (parse_xe_regions(reply), parse_i915_regions(reply), xe_regions(0, Kernel(reply).xe), i915_regions(0, Kernel(reply).i915)):
+    for told in (
+        parse_xe_regions(reply),
+        parse_i915_regions(reply),
+        xe_regions(0, Kernel(reply).xe),
+        i915_regions(0, Kernel(reply).i915),
+    ):
         for one in told or ():
             assert one.total is None or 0 <= one.total <= 1 << 50
             assert one.free is None or 0 <= one.free <= one.total
@@ -324,7 +362,21 @@ def test_a_process_that_ends_while_it_is_read_is_left_out(plant):
     assert reader.clients().keys() == {5000}
 
 
-@given(st.text(max_size=200), st.lists(st.sampled_from(["drm-total-vram:\t99999999999999999999 GiB", "drm-resident-vram: 5 KiB", "drm-memory-gtt: 1 MB", "drm-total-: 3", "drm-client-id:"]), max_size=5))
+@given(
+    st.text(max_size=200),
+    st.lists(
+        st.sampled_from(
+            [
+                "drm-total-vram:\t99999999999999999999 GiB",
+                "drm-resident-vram: 5 KiB",
+                "drm-memory-gtt: 1 MB",
+                "drm-total-: 3",
+                "drm-client-id:",
+            ]
+        ),
+        max_size=5,
+    ),
+)
 @settings(max_examples=100, deadline=None)
 def test_fdinfo_is_understood_or_skipped(text, lines):
     """Lines that are odd are skipped; what is given is a plausible size; a file of another kind is none."""

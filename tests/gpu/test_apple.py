@@ -28,7 +28,9 @@ def machine(recorded):
     """Programs that print what was recorded; ``change`` replaces one program's output (None: it fails)."""
 
     def make(**change):
-        texts = {name: recorded(f"{name}.txt") for name in ("vm_stat", "sysctl", "memory_pressure", "ioreg", "footprint")} | change
+        texts = {
+            name: recorded(f"{name}.txt") for name in ("vm_stat", "sysctl", "memory_pressure", "ioreg", "footprint")
+        } | change
         return lambda command: texts.get(command[0])
 
     return make
@@ -38,7 +40,12 @@ def test_the_limit_is_not_the_memory(machine):
     """Total is what one process may use for the GPU, as Metal says; in use is the GPU's; the rest is free."""
     (gpu,) = Apple.open(machine(), lambda: 51 * GIB).devices()
     assert (gpu.id, gpu.name, gpu.vendor, gpu.memory) == ("apple:0", "Apple M2 Max", "apple", "unified")
-    assert (gpu.total_bytes, gpu.working_set_limit_bytes, gpu.used_bytes, gpu.free_bytes) == (51 * GIB, 51 * GIB, 42 * GIB, 9 * GIB)
+    assert (gpu.total_bytes, gpu.working_set_limit_bytes, gpu.used_bytes, gpu.free_bytes) == (
+        51 * GIB,
+        51 * GIB,
+        42 * GIB,
+        9 * GIB,
+    )
     assert gpu.utilization_percent == 94.0
     assert any("unified memory" in note for note in gpu.notes)
 
@@ -61,13 +68,21 @@ def test_a_limit_that_nobody_tells_is_unknown(machine):
 def test_the_servers_own_graphics_memory(machine):
     """What of the server's footprint is the GPU's."""
     (gpu,) = Apple.open(machine(), lambda: 51 * GIB).devices(Holders(None, frozenset({3999999})))
-    assert [(one.pid, one.used_bytes, one.rss_bytes, one.is_server) for one in gpu.processes] == [(3999999, 41 * GIB, 43 * GIB, True)]
+    assert [(one.pid, one.used_bytes, one.rss_bytes, one.is_server) for one in gpu.processes] == [
+        (3999999, 41 * GIB, 43 * GIB, True)
+    ]
 
 
 def test_an_older_machine_with_a_card_has_both_kinds(machine, recorded):
     """A card with memory of its own is dedicated; the processor's graphics beside it are unified."""
     card, chip = Apple.open(machine(ioreg=recorded("ioreg_two_cards.txt")), lambda: None).devices()
-    assert (card.name, card.memory, card.total_bytes, card.used_bytes, card.shared_used_bytes) == ("AMD Radeon Pro W6800X", "dedicated", 32752 * MIB, 8 * GIB, 100 * MIB)
+    assert (card.name, card.memory, card.total_bytes, card.used_bytes, card.shared_used_bytes) == (
+        "AMD Radeon Pro W6800X",
+        "dedicated",
+        32752 * MIB,
+        8 * GIB,
+        100 * MIB,
+    )
     assert (chip.memory, chip.used_bytes) == ("unified", 50 * MIB)
 
 
@@ -90,7 +105,11 @@ def test_programs_that_fail_leave_it_unknown(machine):
 
 def test_swap_with_a_decimal_comma():
     """Some languages write a comma."""
-    assert parse_swapusage("total = 2048,00M  used = 1,50G  free = 0,00M") == {"total": 2048 * MIB, "used": 3 * GIB // 2, "free": 0}
+    assert parse_swapusage("total = 2048,00M  used = 1,50G  free = 0,00M") == {
+        "total": 2048 * MIB,
+        "used": 3 * GIB // 2,
+        "free": 0,
+    }
 
 
 def test_sampled_beside_the_ticks_with_the_worst_pressure(machine):
@@ -114,7 +133,11 @@ def test_a_program_that_does_not_end_is_given_up():
     assert run_tool(("echo", "x")) == "x\n"
 
 
-@given(st.text(max_size=300), st.sampled_from(["vm_stat", "sysctl", "memory_pressure", "ioreg", "footprint"]), st.integers(0, 400))
+@given(
+    st.text(max_size=300),
+    st.sampled_from(["vm_stat", "sysctl", "memory_pressure", "ioreg", "footprint"]),
+    st.integers(0, 400),
+)
 @settings(max_examples=100, deadline=None)
 def test_cut_and_odd_output_is_understood_or_skipped(recorded, odd, name, at):
     """Any output gives plausible numbers or none."""

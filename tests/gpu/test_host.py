@@ -24,7 +24,9 @@ from probes.gpu.processes import parse_kib_field, parse_stat, parse_uss
 
 GIB, MIB = 1 << 30, 1 << 20
 
-PSI = b"some avg10=12.34 avg60=3.00 avg300=0.50 total=987654321\nfull avg10=4.20 avg60=1.00 avg300=0.10 total=123456789\n"
+PSI = (
+    b"some avg10=12.34 avg60=3.00 avg300=0.50 total=987654321\nfull avg10=4.20 avg60=1.00 avg300=0.10 total=123456789\n"
+)
 
 
 def test_pressure_is_percent_and_microseconds():
@@ -64,7 +66,7 @@ def test_a_containers_mount_shows_only_its_own_part(plant):
 
 
 def test_no_limit_is_none(plant):
-    """"max", and version 1's huge number, are no limit."""
+    """ "max", and version 1's huge number, are no limit."""
     root = plant("cgroup_v1.tree")
     (root / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
     assert memory_group(root=root).limit is None
@@ -89,7 +91,11 @@ def test_limits_of_a_process():
         "Max address space         2684354560           unlimited            bytes     \n"
         "Max resident set          unlimited            unlimited            bytes     \n"
     )
-    assert parse_limits(text) == {"Max locked memory": 8 * MIB, "Max address space": 2560 * MIB, "Max resident set": None}
+    assert parse_limits(text) == {
+        "Max locked memory": 8 * MIB,
+        "Max address space": 2560 * MIB,
+        "Max resident set": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,10 @@ def test_limits_of_a_process():
         ({"run/.containerenv": ""}, "container (podman)"),
         ({"proc/1/cgroup": "0::/kubepods/besteffort/pod1/abc"}, "container (kubepods)"),
         ({"proc/1/environ": "PATH=/bin\0container=lxc\0"}, "container (lxc)"),
-        ({"sys/class/dmi/id/product_name": "Standard PC", "sys/class/dmi/id/sys_vendor": "QEMU"}, "virtual machine (QEMU)"),
+        (
+            {"sys/class/dmi/id/product_name": "Standard PC", "sys/class/dmi/id/sys_vendor": "QEMU"},
+            "virtual machine (QEMU)",
+        ),
         ({"proc/cpuinfo": "flags\t: fpu vme hypervisor lahf_lm"}, "virtual machine"),
         ({"proc/cpuinfo": "flags\t: fpu vme"}, None),
     ],
@@ -132,14 +141,21 @@ def test_this_machine_is_read_for_real():
 def test_a_machine_without_files_is_unknown_not_wrong(tmp_path):
     """Nothing readable: None and a note, no error."""
     host = read_host(root=tmp_path)
-    assert (host.ram_bytes, host.swap_used_bytes, host.cgroup_limit_bytes, host.pressure_some_percent) == (None, None, None, None)
+    assert (host.ram_bytes, host.swap_used_bytes, host.cgroup_limit_bytes, host.pressure_some_percent) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert any("meminfo" in note for note in host.notes)
 
 
 def test_a_busy_process_is_found_and_the_server_is_not(monkeypatch):
     """Who takes much of a core is named; the server under test is not "someone else"."""
     monkeypatch.setattr("probes.gpu.host.BUSY_CPU_PERCENT", 4.0)  # on a crowded machine nobody gets half a core
-    with subprocess.Popen([sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    ) as child:
         try:
             child.stdout.readline()
             deadline = time.monotonic() + 10

@@ -32,15 +32,30 @@ def both(nvml, two_uneven_cards):
 def test_each_of_two_uneven_cards_is_told_apart(both):
     """16 + 8 is not 24: every size, link and name belongs to one card, and what the driver keeps is not in use by programs."""
     first, second = both.devices()
-    assert (first.id, first.name, first.total_bytes, first.free_bytes) == ("nvidia:0", "NVIDIA GeForce RTX 4060 Ti", 16 * GIB, 15 * GIB)
+    assert (first.id, first.name, first.total_bytes, first.free_bytes) == (
+        "nvidia:0",
+        "NVIDIA GeForce RTX 4060 Ti",
+        16 * GIB,
+        15 * GIB,
+    )
     assert (second.total_bytes, second.free_bytes) == (8 * GIB, 2 * GIB)
     assert first.reserved_bytes == 300 * MIB
     assert first.used_bytes == GIB - 300 * MIB
     assert second.used_bytes == 6 * GIB - 200 * MIB
-    assert (first.memory, first.driver, first.driver_model, first.pci) == ("dedicated", "580.95.05", None, "00000000:01:00.0")
+    assert (first.memory, first.driver, first.driver_model, first.pci) == (
+        "dedicated",
+        "580.95.05",
+        None,
+        "00000000:01:00.0",
+    )
     assert first.link == "PCIe 1.0 x8 (of 4.0 x8)"
     assert second.link == "PCIe 3.0 x4 (of 3.0 x16)"
-    assert (second.power_watts, second.power_limit_watts, second.temperature_c, second.utilization_percent) == (180.0, 215.0, 79.0, 99.0)
+    assert (second.power_watts, second.power_limit_watts, second.temperature_c, second.utilization_percent) == (
+        180.0,
+        215.0,
+        79.0,
+        99.0,
+    )
     assert first.throttle == ()
     assert second.throttle == ("power-cap", "thermal-software")
 
@@ -49,7 +64,13 @@ def test_links_tell_topology_and_why_there_is_no_peer_access(nvml, two_uneven_ca
     """Peer access that is refused says why; unknown is unknown, not no."""
     nvml(two_uneven_cards + "peer 1\nlevel 30\n")
     (link,) = Nvml.open().links()
-    assert (link.a, link.b, link.path, link.peer_access, link.nvlink) == ("nvidia:0", "nvidia:1", "host-bridge", False, False)
+    assert (link.a, link.b, link.path, link.peer_access, link.nvlink) == (
+        "nvidia:0",
+        "nvidia:1",
+        "host-bridge",
+        False,
+        False,
+    )
     assert link.peer_why_not == "the chipset does not support it"
     nvml(two_uneven_cards + "peer 6\nlevel 77\n")
     (link,) = Nvml.open().links()
@@ -111,7 +132,8 @@ def test_a_board_with_unified_memory_is_no_card(nvml):
 
 
 @pytest.mark.parametrize(
-    ("code", "says"), [(9, "kernel driver is not loaded"), (18, "restart the machine"), (4, "may not be used"), (999, "does not start")]
+    ("code", "says"),
+    [(9, "kernel driver is not loaded"), (18, "restart the machine"), (4, "may not be used"), (999, "does not start")],
 )
 def test_a_driver_that_does_not_start_says_why(nvml, code, says):
     """No driver is a reason in one line, not an exception of the binding."""
@@ -168,7 +190,9 @@ def test_all_readings_from_a_clean_process(fake_nvml_library, two_uneven_cards, 
     """A process that finds the library as any program does reads both cards, and numbers them as the server's environment says."""
     scenario = tmp_path / "scenario"
     scenario.write_text(two_uneven_cards)
-    code = "import os; from probes.gpu import read_devices; print(read_devices(os.getpid(), when='now').model_dump_json())"
+    code = (
+        "import os; from probes.gpu import read_devices; print(read_devices(os.getpid(), when='now').model_dump_json())"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=ROOT, check=True, capture_output=True, text=True, timeout=60,
@@ -212,7 +236,12 @@ def test_collect_goes_on_when_one_source_breaks(nvml, two_uneven_cards):
     assert readings.sources == ("nvml", "amd")
 
 
-@given(st.one_of(st.none(), st.integers(-(2**70), 2**70), st.floats(), st.text()), st.integers(-(2**66), 2**66), st.one_of(st.none(), st.integers(0, 2**66)), st.integers(-5, 2**66))
+@given(
+    st.one_of(st.none(), st.integers(-(2**70), 2**70), st.floats(), st.text()),
+    st.integers(-(2**66), 2**66),
+    st.one_of(st.none(), st.integers(0, 2**66)),
+    st.integers(-5, 2**66),
+)
 @settings(max_examples=150, deadline=None)
 def test_sizes_are_taken_as_they_are_or_not_at_all(total, free, reserved, used):
     """Whatever the driver says: every size that is given is plausible, and free + used + reserved never exceed the total."""

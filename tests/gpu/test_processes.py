@@ -81,12 +81,23 @@ def test_a_previous_instance_of_the_server_is_told(two_servers, monkeypatch):
 
     def known(pid):
         found = real(pid)
-        return None if found is None else type(found)(found.pid, found.name, found.kind, found.program, started.get(pid, found.started), found.rss)
+        return (
+            None
+            if found is None
+            else type(found)(
+                found.pid, found.name, found.kind, found.program, started.get(pid, found.started), found.rss
+            )
+        )
 
     monkeypatch.setattr("probes.gpu.processes.look_up", known)
     holders = Holders(new)
     told = holders.describe(old, 5 * GIB)
-    assert (told.server_kind, told.previous_instance, told.is_server, told.used_bytes) == ("llama.cpp", True, False, 5 * GIB)
+    assert (told.server_kind, told.previous_instance, told.is_server, told.used_bytes) == (
+        "llama.cpp",
+        True,
+        False,
+        5 * GIB,
+    )
     assert holders.describe(new, 1).is_server is True
     assert holders.describe(new, 1).previous_instance is False
     assert holders.describe(other, 1).previous_instance is False
@@ -124,12 +135,25 @@ def test_a_name_with_brackets_and_spaces_is_read():
 
 
 def card(index, name="NVIDIA X", **more):
-    return Device(id=f"nvidia:{index}", name=name, vendor="nvidia", pci=f"00000000:0{index + 1}:00.0", uuid=f"GPU-{index}000-aa", **more)
+    return Device(
+        id=f"nvidia:{index}",
+        name=name,
+        vendor="nvidia",
+        pci=f"00000000:0{index + 1}:00.0",
+        uuid=f"GPU-{index}000-aa",
+        **more,
+    )
 
 
 def test_addresses_are_one_in_every_spelling():
     """Eight digits of domain, four, or none; capitals or not."""
-    assert pci_key("00000000:0A:00.0") == pci_key("0000:0a:00.0") == pci_key("0A:00.0") == pci_key(" 0a:00 ") == "0000:0a:00.0"
+    assert (
+        pci_key("00000000:0A:00.0")
+        == pci_key("0000:0a:00.0")
+        == pci_key("0A:00.0")
+        == pci_key(" 0a:00 ")
+        == "0000:0a:00.0"
+    )
     for odd in (None, "", "N/A", "0000:zz:00.0", "0a:00.9"):
         assert pci_key(odd) is None
 
@@ -171,8 +195,14 @@ def test_the_order_of_unlike_cards_is_not_guessed():
 
 def test_a_log_names_its_devices_by_name_address_or_size():
     """What a server calls its first device is matched, or left open where two fit."""
-    a, b, c = card(0, "NVIDIA GeForce RTX 4060 Ti", total_bytes=16 * GIB), card(1, "NVIDIA GeForce RTX 4060 Ti", total_bytes=8 * GIB), card(2, "NVIDIA B")
-    assert match_named([("NVIDIA B", None, None), ("NVIDIA GeForce RTX 4060 Ti", None, 15 * GIB + GIB // 2)], [a, b, c]) == ("nvidia:2", "nvidia:0")
+    a, b, c = (
+        card(0, "NVIDIA GeForce RTX 4060 Ti", total_bytes=16 * GIB),
+        card(1, "NVIDIA GeForce RTX 4060 Ti", total_bytes=8 * GIB),
+        card(2, "NVIDIA B"),
+    )
+    assert match_named(
+        [("NVIDIA B", None, None), ("NVIDIA GeForce RTX 4060 Ti", None, 15 * GIB + GIB // 2)], [a, b, c]
+    ) == ("nvidia:2", "nvidia:0")
     assert match_named([("whatever", "0000:02:00.0", None)], [a, b, c]) == ("nvidia:1",)
     assert match_named([("NVIDIA GeForce RTX 4060 Ti", None, None)], [a, b, c]) == (None,)
     assert match_named([("NVIDIA GeForce RTX 4060 Ti", None, None)] * 2, [a, b, c]) == ("nvidia:0", "nvidia:1")

@@ -53,7 +53,9 @@ class Scripted(DeviceSource):
 @contextlib.contextmanager
 def child(code):
     """A real process that takes one line to go on, and says one line when it is done."""
-    with subprocess.Popen([sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             process.stdout.readline()
 
@@ -323,7 +325,9 @@ def test_opening_and_asking_have_a_deadline():
     try:
         with pytest.raises(NoAnswerInTimeError, match="hangs"):
             within(0.05, "a driver", lambda: release.wait(20))
-        sources, absent = open_sources(deadline_s=0.05, asked={"slow": lambda: release.wait(20), "good": lambda: Scripted(1)})
+        sources, absent = open_sources(
+            deadline_s=0.05, asked={"slow": lambda: release.wait(20), "good": lambda: Scripted(1)}
+        )
     finally:
         release.set()
     assert [one.name for one in sources] == ["scripted"]
@@ -336,7 +340,14 @@ def test_without_a_device_it_says_what_was_asked():
     assert readings.absent.keys() <= set(readings.sources)
     assert readings.sources
     code = "import sys, probes.gpu, probes.gpu.sampler; print([name for name in ('pynvml', 'amdsmi', 'winreg') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -363,14 +374,22 @@ def test_a_counter_that_went_back_is_told_by_the_phase_in_which_it_did(tmp_path)
         with sampler.phase("second") as second:
             (proc / "vmstat").write_text("x 1\npswpin 5\npswpout 510\n")
     page = os.sysconf("SC_PAGE_SIZE")
-    assert (first.peaks.swapped_in_bytes, first.peaks.swapped_out_bytes, second.peaks.swapped_in_bytes) == (0, 10 * page, 2 * page)
+    assert (first.peaks.swapped_in_bytes, first.peaks.swapped_out_bytes, second.peaks.swapped_in_bytes) == (
+        0,
+        10 * page,
+        2 * page,
+    )
     assert any("swapped in went backwards" in note for note in first.peaks.notes)
     assert not any("backwards" in note for note in second.peaks.notes)
 
 
 def test_growth_before_the_phase_is_not_its_own():
     """The first span is the state before."""
-    spans = [Span(0, 0.1, grown_faults=1000, server_faults=1000, rss=5), Span(0.1, 0.2, grown_faults=3, server_faults=1003, rss=7), Span(0.2, 0.3, rss=6)]
+    spans = [
+        Span(0, 0.1, grown_faults=1000, server_faults=1000, rss=5),
+        Span(0.1, 0.2, grown_faults=3, server_faults=1003, rss=7),
+        Span(0.2, 0.3, rss=6),
+    ]
     spans[0].high, spans[2].high = 99, 8
     peaks = peaks_of(spans, phase="x", begun=0.1, ended=0.3, asked_hz=10)
     assert (peaks.server_after.rss_bytes, peaks.server_before.rss_bytes) == (6, 5)  # a mark is a peak, not a level
@@ -424,7 +443,10 @@ def test_a_rate_that_makes_no_sense_is_refused():
 def test_not_offered_marks_only_that_sources_devices():
     """When one driver goes away, its devices are lost and no other's."""
     other = Scripted(lambda: [DeviceSample("y:0", used_bytes=2)])
-    with Sampler(None, hz=50, sources=[Scripted(1, 1, NotOfferedError("away")), other]) as sampler, sampler.phase("x") as phase:
+    with (
+        Sampler(None, hz=50, sources=[Scripted(1, 1, NotOfferedError("away")), other]) as sampler,
+        sampler.phase("x") as phase,
+    ):
         time.sleep(0.2)
         with sampler.phase("later") as later:
             pass

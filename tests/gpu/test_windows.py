@@ -34,7 +34,11 @@ def pdh_library(tmp_path_factory):
     if compiler is None:
         pytest.skip("no C compiler: the counters' library for the tests cannot be built")
     path = tmp_path_factory.mktemp("pdh") / "pdh.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", path, Path(__file__).parent / "fake_pdh.c"], check=True, timeout=60)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", path, Path(__file__).parent / "fake_pdh.c"],
+        check=True,
+        timeout=60,
+    )
     return path
 
 
@@ -45,7 +49,9 @@ def counters(pdh_library, tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_PDH", str(scenario))
 
     def use(readings, *extra):
-        lines = [f"{COUNTERS[name]}\t{instance}\t{value}" for name, items in readings.items() for instance, value in items]
+        lines = [
+            f"{COUNTERS[name]}\t{instance}\t{value}" for name, items in readings.items() for instance, value in items
+        ]
         scenario.write_text("\n".join([*lines, *extra]) + "\n")
         return ctypes.CDLL(str(pdh_library))
 
@@ -63,7 +69,13 @@ def test_names_of_instances_tell_process_and_adapter():
     assert (one.pid, one.luid, one.part, one.engine, one.kind) == (4321, CARD, 0, 11, "Cuda")
     assert parse_instance("luid_0x00000001_0x0000D3A1_phys_1").luid == (1, 0xD3A1)
     assert parse_instance("pid_4321_luid_0x00000000_0x0000D3A1_phys_0#1").pid == 4321
-    for odd in ("", "_Total", "pid_x_luid_0x0_0x1_phys_0", "pid_1_luid_0x00000000_phys_0", "luid_0x000000000000_0x1_phys_0"):
+    for odd in (
+        "",
+        "_Total",
+        "pid_x_luid_0x0_0x1_phys_0",
+        "pid_1_luid_0x00000000_phys_0",
+        "luid_0x000000000000_0x1_phys_0",
+    ):
         assert parse_instance(odd) is None
 
 
@@ -94,13 +106,25 @@ def test_a_spill_is_seen_by_adapter_and_process(counters, spill):
     """The card is full, and the server's shared memory has grown: both sizes, apart, and by process."""
     source = Windows.over(Pdh(counters(spill)), lambda: adapters_of(KEYS))
     (card,) = source.devices()
-    assert (card.id, card.name, card.vendor, card.memory) == ("windows:0", "NVIDIA GeForce RTX 4060 Ti", "nvidia", "dedicated")
+    assert (card.id, card.name, card.vendor, card.memory) == (
+        "windows:0",
+        "NVIDIA GeForce RTX 4060 Ti",
+        "nvidia",
+        "dedicated",
+    )
     assert (card.total_bytes, card.used_bytes, card.free_bytes) == (16 * GIB, 16911433728, 16 * GIB - 16911433728)
     assert (card.shared_used_bytes, card.shared_total_bytes, card.driver) == (6979321856, 32 * GIB, "32.0.15.6731")
     assert card.utilization_percent == 75.0
-    assert [(one.pid, one.used_bytes, one.shared_bytes) for one in card.processes] == [(4321, 16106127360, 6871947674), (980, 524288000, 41943040)]
+    assert [(one.pid, one.used_bytes, one.shared_bytes) for one in card.processes] == [
+        (4321, 16106127360, 6871947674),
+        (980, 524288000, 41943040),
+    ]
     (sample,) = source.sample(frozenset({4321}))
-    assert (sample.server_bytes, sample.server_shared_bytes, sample.shared_bytes) == (16106127360, 6871947674, 6979321856)
+    assert (sample.server_bytes, sample.server_shared_bytes, sample.shared_bytes) == (
+        16106127360,
+        6871947674,
+        6979321856,
+    )
 
 
 def test_a_driver_that_restarts_gives_new_numbers_to_its_cards(counters, spill, tmp_path):
@@ -120,7 +144,11 @@ def test_a_driver_that_restarts_gives_new_numbers_to_its_cards(counters, spill, 
 
 @pytest.mark.parametrize(
     ("line", "says"),
-    [("status\topen\tC0000BC5", "cannot be opened"), ("status\tadd\tC0000BB8", "1709"), ("status\tcollect\tC0000BC5", "cannot be read")],
+    [
+        ("status\topen\tC0000BC5", "cannot be opened"),
+        ("status\tadd\tC0000BB8", "1709"),
+        ("status\tcollect\tC0000BC5", "cannot be read"),
+    ],
 )
 def test_a_refusal_is_one_line(counters, spill, line, says):
     """No counters: why, in one line."""
@@ -190,7 +218,16 @@ class Nvidia(DeviceSource):
         return self.identities()
 
     def identities(self):
-        return (Device(id="nvidia:0", name="NVIDIA GeForce RTX 4060 Ti", vendor="nvidia", pci="00000000:01:00.0", used_bytes=5, driver_model="WDDM"),)
+        return (
+            Device(
+                id="nvidia:0",
+                name="NVIDIA GeForce RTX 4060 Ti",
+                vendor="nvidia",
+                pci="00000000:01:00.0",
+                used_bytes=5,
+                driver_model="WDDM",
+            ),
+        )
 
     def sample(self, server_pids=frozenset(), *, full=False):
         return [DeviceSample("nvidia:0", used_bytes=5, free_bytes=7)]
@@ -216,13 +253,28 @@ def test_one_card_seen_by_two_interfaces_stands_once(counters, spill, bus):
 def test_two_equal_cards_without_an_address_are_not_guessed():
     """Two cards of one name cannot be told apart by name: each interface's stand apart, with a note."""
     notes = Notes()
-    cards = tuple(Device(id=f"nvidia:{i}", name="NVIDIA X", vendor="nvidia", pci=f"0000:0{i + 1}:00.0") for i in range(2))
+    cards = tuple(
+        Device(id=f"nvidia:{i}", name="NVIDIA X", vendor="nvidia", pci=f"0000:0{i + 1}:00.0") for i in range(2)
+    )
     others = tuple(Device(id=f"windows:{i}", name="NVIDIA X", vendor="nvidia", shared_used_bytes=1) for i in range(2))
     assert [one.shared_used_bytes for one in joined(cards, others, notes)] == [None, None, 1, 1]
     assert "stands apart" in notes.all()[0]
 
 
-@given(st.dictionaries(st.sampled_from([*COUNTERS, "x"]), st.lists(st.tuples(st.one_of(st.text(max_size=30), st.just("pid_1_luid_0x0_0x1_phys_0"), st.just("luid_0x0_0x1_phys_0_eng_3")), st.floats(allow_nan=True)), max_size=5)))
+@given(
+    st.dictionaries(
+        st.sampled_from([*COUNTERS, "x"]),
+        st.lists(
+            st.tuples(
+                st.one_of(
+                    st.text(max_size=30), st.just("pid_1_luid_0x0_0x1_phys_0"), st.just("luid_0x0_0x1_phys_0_eng_3")
+                ),
+                st.floats(allow_nan=True),
+            ),
+            max_size=5,
+        ),
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_whatever_counters_say_sizes_are_plausible(readings):
     """Odd names and values are left out."""

@@ -26,7 +26,12 @@ def counter():
             ids.append(vocabulary[piece])
         return ids
 
-    return Counter(count=lambda text: len(pieces(text)), tokenize=tokenize, detokenize=lambda ids: "".join(words[i] for i in ids), name="made up")
+    return Counter(
+        count=lambda text: len(pieces(text)),
+        tokenize=tokenize,
+        detokenize=lambda ids: "".join(words[i] for i in ids),
+        name="made up",
+    )
 
 
 class MadeUp(Backend):
@@ -34,7 +39,18 @@ class MadeUp(Backend):
 
     name = "made-up"
 
-    def __init__(self, *, window=100_000, forgets_above=None, cuts_above=None, dies_above=None, style="completion", resumes=True, keeps_rules=True, prefill_tps=10_000.0):
+    def __init__(
+        self,
+        *,
+        window=100_000,
+        forgets_above=None,
+        cuts_above=None,
+        dies_above=None,
+        style="completion",
+        resumes=True,
+        keeps_rules=True,
+        prefill_tps=10_000.0,
+    ):
         self.windowed = window
         self.forgets_above = forgets_above
         self.cuts_above = cuts_above
@@ -66,7 +82,15 @@ class MadeUp(Backend):
         text = ask.prompt if ask.prompt is not None else ask.messages[-1]["content"]
         words = pieces(text)
         if len(words) > self.windowed:
-            return Completion(error=RequestError(error="exceeds-window", status=400, message="too long", prompt_tokens=len(words), window=self.windowed))
+            return Completion(
+                error=RequestError(
+                    error="exceeds-window",
+                    status=400,
+                    message="too long",
+                    prompt_tokens=len(words),
+                    window=self.windowed,
+                )
+            )
         if self.dies_above is not None and len(words) > self.dies_above:
             return Completion(error=RequestError(error="connection-lost", message="gone"))
         if self.cuts_above is not None and len(words) > self.cuts_above:

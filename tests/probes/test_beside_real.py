@@ -35,7 +35,8 @@ def servers(tmp_path_factory):
     model = make_model(folder / "tiny.gguf", trained=8192)
     fine = Server(server_command(model, "-c", "4096", "-np", "1"), log_path=folder / "fine.log")
     coarse = Server(
-        server_command(model, "-c", "4096", "-np", "1", "-fa", "on", "-ctk", "q4_0", "-ctv", "q4_0"), log_path=folder / "coarse.log"
+        server_command(model, "-c", "4096", "-np", "1", "-fa", "on", "-ctk", "q4_0", "-ctv", "q4_0"),
+        log_path=folder / "coarse.log",
     )
     with fine, coarse:
         for one in (fine, coarse):
@@ -49,7 +50,9 @@ def servers(tmp_path_factory):
 @pytest.fixture
 def contexts(servers):
     with Http(servers[0]) as first, Http(servers[1]) as second:
-        yield tuple(ProbeContext(backend=one, counter=counter_for(one)) for one in (recognise(first), recognise(second)))
+        yield tuple(
+            ProbeContext(backend=one, counter=counter_for(one)) for one in (recognise(first), recognise(second))
+        )
 
 
 def test_the_next_tokens_of_two_cache_types_are_compared(contexts):

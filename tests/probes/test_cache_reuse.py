@@ -27,7 +27,9 @@ class Forward(MadeUp):
 
     def complete(self, ask):
         before, new = list(self.cache), pieces(ask.prompt)
-        common = next((n for n, (a, b) in enumerate(zip(before, new, strict=False)) if a != b), min(len(before), len(new)))
+        common = next(
+            (n for n, (a, b) in enumerate(zip(before, new, strict=False)) if a != b), min(len(before), len(new))
+        )
         if len(before) - common > self.back:
             self.cache = []
         return super().complete(ask)
@@ -66,7 +68,9 @@ def test_a_cache_that_is_off_unless_a_request_asks_is_found_off():
     """Law: what an ordinary client gets is measured, not what a request could ask for; settings that say so name it."""
     probe = CacheReuseProbe(1000)
     evidence = list(probe.collect(context(OffByDefault())))
-    settings = Configuration(settings={"cache_prompt": Setting(value=False, source="process")}, command=("llama-server",))
+    settings = Configuration(
+        settings={"cache_prompt": Setting(value=False, source="process")}, command=("llama-server",)
+    )
     evidence += [
         found(BackendIdentity(name="llama.cpp"), source="server"),
         found(settings, source="process"),
@@ -78,7 +82,10 @@ def test_a_cache_that_is_off_unless_a_request_asks_is_found_off():
     assert judged.named == ("prompt-cache-not-implemented",)
 
 
-@pytest.mark.parametrize(("said", "reason"), [("swa-or-hybrid", "swa"), ("hybrid", "hybrid"), ("prefix", "prefix"), ("moon", "unknown"), (None, "unknown")])
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [("swa-or-hybrid", "swa"), ("hybrid", "hybrid"), ("prefix", "prefix"), ("moon", "unknown"), (None, "unknown")],
+)
 def test_the_logs_reason_is_one_of_ours(said, reason):
     event = found(LogEvent(event="full-reprocess", line=1, text="x", reason=said), source="log")
     assert facts_of(EvidenceSet([event])).value(FULL_REPROCESS_REASON) == reason

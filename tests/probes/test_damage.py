@@ -140,14 +140,19 @@ def test_llama_servers_streamed_probabilities_are_read_and_checked():
             "nonsense",
         ],
     }
-    for event in ({"content": "a", "completion_probabilities": [position, 17]}, {"content": "", "stop": True, "tokens_predicted": 1}):
+    for event in (
+        {"content": "a", "completion_probabilities": [position, 17]},
+        {"content": "", "stop": True, "tokens_predicted": 1},
+    ):
         reading.piece(StreamPiece(0.1, json.dumps(event)))
     completion = reading.result(0.2)
     assert completion.logprobs == ({"5": -0.1, "6": -2.5},)
     assert found(completion, source="measured").payload() == completion
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("q4_0", 4.0), ("q8_0", 8.0), ("f16", 16.0), ("bf16", 16.0), (None, 16.0), ("fp8_e5m2", 8.0)])
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("q4_0", 4.0), ("q8_0", 8.0), ("f16", 16.0), ("bf16", 16.0), (None, 16.0), ("fp8_e5m2", 8.0)]
+)
 def test_bits_of_a_type(kind, bits):
     assert bits_of(kind) == bits
 

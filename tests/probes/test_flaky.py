@@ -39,7 +39,9 @@ class Pool(MadeUp):
         with self.lock:
             self.taken -= size
         if full:
-            return Completion(error=RequestError(error="pool-exhausted", status=500, message="no free cells for task 17"))
+            return Completion(
+                error=RequestError(error="pool-exhausted", status=500, message="no free cells for task 17")
+            )
         return super().complete(ask)
 
 
@@ -176,7 +178,9 @@ def test_errors_are_grouped_whatever_numbers_they_carry():
         alone_tried=3,
         together_passed=0,
         together_tried=0,
-        errors=tuple(RequestError(error="server-error", message=f"task {n} failed at 0x{n:04x}") for n in (11, 222, 3333)),
+        errors=tuple(
+            RequestError(error="server-error", message=f"task {n} failed at 0x{n:04x}") for n in (11, 222, 3333)
+        ),
     )
     said = [one.english for one in trial_in_words(trial)]
     assert any(one.startswith("3 times server-error") for one in said)
@@ -198,7 +202,11 @@ def test_our_own_cut_request_is_nobody_elses():
 def test_what_a_probe_sent_to_be_refused_is_no_failure(tokens, kinds):
     """Law: the log's line about our own prompt above the window says nothing about the user's trouble; any other refusal does."""
     evidence = [
-        found(TruncationReading(verdict="refused", sent=2403, processed=2404, window=2048), source="measured", origin="truncation"),
+        found(
+            TruncationReading(verdict="refused", sent=2403, processed=2404, window=2048),
+            source="measured",
+            origin="truncation",
+        ),
         found(LogEvent(event="refused", line=1, text="refused", tokens=tokens, limit=2048), source="log"),
     ]
     assert facts_of(EvidenceSet(evidence)).value(FAILURE_KINDS) == kinds

@@ -41,7 +41,9 @@ class Chats(MadeUp):
         self.alone = len(ask.messages) == 1
         # the whole session is one prompt
         flat = "\n\n".join(one["content"] for one in ask.messages)
-        whole = type(ask)(messages=({"role": "user", "content": flat},), max_tokens=ask.max_tokens, use_cache=ask.use_cache)
+        whole = type(ask)(
+            messages=({"role": "user", "content": flat},), max_tokens=ask.max_tokens, use_cache=ask.use_cache
+        )
         return super().complete(whole)
 
     def answer(self, text, length, *, chat):
@@ -56,7 +58,9 @@ class Chats(MadeUp):
                 state = {}
             return "\n".join(f"{name.strip()} = {state.get(name.strip(), 'nothing')}" for name in asked[1].split(","))
         if self.loops_from is not None and self.turn >= self.loops_from:
-            return "The part is about the old harbour and the people who once worked there, in winter and in summer alike."
+            return (
+                "The part is about the old harbour and the people who once worked there, in winter and in summer alike."
+            )
         return f"Part {self.turn} says {text[-400:-300]} and then {length} {text[100 + self.turn * 7 : 160 + self.turn * 7]}."
 
 
@@ -81,7 +85,9 @@ def test_a_session_that_stays_whole_is_verified_up_to_its_length():
     assert facts.value(SESSION_REPEATS) is False
     assert facts.value(SESSION_STATE_LOST) is False
     assert facts.value(SESSION_VERIFIED) == soak.verified_tokens
-    assert find(rule_of("long-session-drift"), facts.learn({SYMPTOM: Known("forgetting")}), SYMPTOM, frozenset()).now < 0
+    assert (
+        find(rule_of("long-session-drift"), facts.learn({SYMPTOM: Known("forgetting")}), SYMPTOM, frozenset()).now < 0
+    )
     assert any("stayed whole" in one.english for one in said_by_probes(evidence))
 
 

@@ -223,7 +223,7 @@ def test_counts_far_above_what_was_sent_are_not_believed():
     class Boasts(MadeUp):
         def complete(self, ask):
             answer = super().complete(ask)
-            return answer.model_copy(update={"prompt_tokens": (answer.prompt_tokens or 0) * 3})
+            return answer.model_copy(update={"prompt_tokens": (answer.prompt_tokens or 0) + 5000})
 
     _base, results, _ladder, verdict = climb(Boasts(), rungs=(1024, 2048))
     assert verdict.verified is None

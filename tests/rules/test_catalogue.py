@@ -56,7 +56,9 @@ def test_a_change_is_of_a_variable_that_a_server_has(rule):
     from probes.backends import flags
 
     tables = [value for value in vars(flags).values() if isinstance(value, tuple)]
-    known = {name for table in tables for flag in table if isinstance(flag, flags.Flag) for name in flag.variables} | {"kv_type"}
+    known = {name for table in tables for flag in table if isinstance(flag, flags.Flag) for name in flag.variables} | {
+        "kv_type"
+    }
     for test in rule.tests:
         if test.kind == "change" and not test.variable.startswith(("env.", "client.")):
             assert test.variable in known | BY_HAND, test.variable
@@ -86,7 +88,9 @@ def test_the_readme_is_fresh():
 def test_documents_hold_every_key_and_are_plain_data():
     """The rules and facts documents are JSON with the keys that others rely on."""
     rules, facts = json.loads(json.dumps(rules_document())), json.loads(json.dumps(facts_document()))
-    assert all({"id", "cause", "family", "words", "document", "clues", "next_test", "cases"} <= set(rule) for rule in rules)
+    assert all(
+        {"id", "cause", "family", "words", "document", "clues", "next_test", "cases"} <= set(rule) for rule in rules
+    )
     assert all({"words", "if_true", "if_false", "facts"} <= set(clue) for rule in rules for clue in rule["clues"])
     assert all({"id", "words", "unit", "low", "high", "derived_from"} <= set(fact) for fact in facts)
     assert len(facts) == len(VOCABULARY)
@@ -101,7 +105,9 @@ def test_questions_and_facts_agree():
         fact = VOCABULARY[question.fact]
         assert fact.question == question.id
         assert set(question.choice_ids()) == set(fact.choices), question.id
-        kind = {"choice": str, "many": tuple, "tokens": int, "number": float, "text": str, "yes-no": bool}[question.type]
+        kind = {"choice": str, "many": tuple, "tokens": int, "number": float, "text": str, "yes-no": bool}[
+            question.type
+        ]
         assert fact.kind is kind, question.id
         if question.low is not None and question.high is not None:
             assert fact.low <= question.low, question.id

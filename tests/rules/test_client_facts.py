@@ -12,7 +12,9 @@ from rules.facts import CANCELLED_SECONDS, CLIENT_WINDOW, OUTPUT_TOKENS, TOLD_PR
 
 
 def settings(*models, default=None):
-    return found(ClientSettings(client="opencode", models=models, default_model=default), source="file", origin="opencode.json")
+    return found(
+        ClientSettings(client="opencode", models=models, default_model=default), source="file", origin="opencode.json"
+    )
 
 
 def served(name):
@@ -70,5 +72,7 @@ def test_a_client_that_believes_in_another_window_comes_forward():
 
 
 def test_a_header_that_changes_comes_forward():
-    judgement, _facts = judge_evidence(EvidenceSet([watch(turns_compared=6, prefix_broken=6, changing_header_at_chars=64)]), "triage")
+    judgement, _facts = judge_evidence(
+        EvidenceSet([watch(turns_compared=6, prefix_broken=6, changing_header_at_chars=64)]), "triage"
+    )
     assert judgement.of("prompt-cache-miss-prefix-changed").now >= 10

@@ -68,7 +68,9 @@ def test_a_derivation_sees_and_gives_only_what_it_declares(cheat):
 
 def test_needs_are_derived_before_what_needs_them():
     """The order comes from the graph, not from the names."""
-    facts = Derivations([one_from_two, two_from_window]).derive(EvidenceSet([found(WindowReading(slots=4), source="server")]))
+    facts = Derivations([one_from_two, two_from_window]).derive(
+        EvidenceSet([found(WindowReading(slots=4), source="server")])
+    )
     assert facts.value(ONE) == 4
     assert facts.get(ONE).source == "server"
 
@@ -99,7 +101,10 @@ def test_rounding_is_no_contradiction():
 
 def test_a_contradiction_is_a_fact():
     """The names of facts in conflict are themselves a fact, for rules and reports."""
-    evidence = [found(Answer(question="slots", value=1), source="user"), found(WindowReading(slots=4, per_slot=1024), source="server")]
+    evidence = [
+        found(Answer(question="slots", value=1), source="user"),
+        found(WindowReading(slots=4, per_slot=1024), source="server"),
+    ]
     facts = facts_of(EvidenceSet(evidence))
     assert facts.value(WINDOW_SLOTS) == 4
     assert "window.slots" in facts.value(CONFLICTS)
@@ -107,7 +112,10 @@ def test_a_contradiction_is_a_fact():
 
 def test_an_impossible_value_is_refused_and_named_and_nothing_falls():
     """A log that claims a window of minus one: the fact stays unknown, and the refusal names source and value."""
-    evidence = [found(Answer(question="slots", value=-3), source="user", origin="slots"), found(Answer(question="symptom", value="dizzy"), source="user")]
+    evidence = [
+        found(Answer(question="slots", value=-3), source="user", origin="slots"),
+        found(Answer(question="symptom", value="dizzy"), source="user"),
+    ]
     facts = facts_of(EvidenceSet(evidence))
     assert isinstance(facts.get(SYMPTOM), Unknown)
     messages = " ".join(r.message for r in facts.refused)
@@ -124,7 +132,9 @@ def test_unknown_says_why_and_how_it_could_be_closed():
     assert facts.get(WINDOW_TRAINED).is_open()
     dont_know = facts_of(EvidenceSet([found(Answer(question="slots", value=None), source="user")]))
     assert dont_know.get(TOLD_SLOTS).why == "failed"
-    senseless = facts_of(EvidenceSet([not_found(Answer, "not-offered", "one slot only", source="user", origin="slots")]))
+    senseless = facts_of(
+        EvidenceSet([not_found(Answer, "not-offered", "one slot only", source="user", origin="slots")])
+    )
     assert not senseless.get(TOLD_SLOTS).is_open()
     blind = facts_of(EvidenceSet([not_found(WindowReading, "not-offered", "this server does not tell")]))
     assert not blind.get(WINDOW_IN_FORCE).is_open(frozenset({"probe"}))
@@ -133,7 +143,14 @@ def test_unknown_says_why_and_how_it_could_be_closed():
 def test_a_mirror_is_open_exactly_while_its_answer_is():
     """What one answer stands for does not wait for others."""
     two = mirror(ONE, TWO, lambda value: value * 2)
-    joined = Derivations([two, derivation(reads=(WindowReading,), gives=(ONE,))(lambda s: (reading(ONE, w.slots, e) for e, w in s.of(WindowReading)))])
+    joined = Derivations(
+        [
+            two,
+            derivation(reads=(WindowReading,), gives=(ONE,))(
+                lambda s: (reading(ONE, w.slots, e) for e, w in s.of(WindowReading))
+            ),
+        ]
+    )
     assert joined.derive(EvidenceSet([found(WindowReading(slots=4), source="user")])).get(TWO) == Known(8, "user", "")
     assert joined.derive(EvidenceSet([])).get(TWO).is_open()
 

@@ -35,12 +35,19 @@ LLAMA = found(BackendIdentity(name="llama.cpp"), source="server")
 
 
 def facts(*payloads, source="measured"):
-    evidence = [p if not hasattr(p, "kind") or p.__class__.__name__ == "Evidence" else found(p, source=source) for p in payloads]
+    evidence = [
+        p if not hasattr(p, "kind") or p.__class__.__name__ == "Evidence" else found(p, source=source) for p in payloads
+    ]
     return facts_of(EvidenceSet(evidence))
 
 
 def command(**settings_):
-    return found(Configuration(settings={k: Setting(value=v, source="process") for k, v in settings_.items()}, command=("llama-server",)), source="process")
+    return found(
+        Configuration(
+            settings={k: Setting(value=v, source="process") for k, v in settings_.items()}, command=("llama-server",)
+        ),
+        source="process",
+    )
 
 
 def answers(**given_):
@@ -63,7 +70,9 @@ def event(kind, **more):
 )
 def test_windows_are_compared(asked, per_slot, slots, trained, unified, divided, share):
     """A share by slots, within the rounding of blocks, is told from a cap and from a shared pool."""
-    window = WindowReading(asked=asked, per_slot=per_slot, slots=slots, trained=trained, in_force=per_slot, unified=unified)
+    window = WindowReading(
+        asked=asked, per_slot=per_slot, slots=slots, trained=trained, in_force=per_slot, unified=unified
+    )
     got = facts(found(window, source="server"))
     assert got.value(f.WINDOW_IS_DIVIDED) is divided
     assert got.value(f.WINDOW_SHARE_OF_ASKED) == pytest.approx(share)
@@ -78,7 +87,15 @@ def test_a_window_that_nobody_set_is_known_from_a_known_command_line():
 
 
 def model_file(**more):
-    values = {"path": "m", "format": "gguf", "size_bytes": 10**8, "header_hash": "0", "trained_window": 32768, "rope_freq_base": 1e6, **more}
+    values = {
+        "path": "m",
+        "format": "gguf",
+        "size_bytes": 10**8,
+        "header_hash": "0",
+        "trained_window": 32768,
+        "rope_freq_base": 1e6,
+        **more,
+    }
     return found(ModelFile(**values), source="file")
 
 
@@ -95,7 +112,12 @@ def model_file(**more):
 )
 def test_positions_are_compared_with_the_file(settings_, base, scale, wrong):
     """Base and scale of the command line against the file's; what is not set is the file's own; zero stands for that too."""
-    got = facts(LLAMA, command(ctx=4096, **settings_), model_file(), found(WindowReading(in_force=4096, trained=32768), source="server"))
+    got = facts(
+        LLAMA,
+        command(ctx=4096, **settings_),
+        model_file(),
+        found(WindowReading(in_force=4096, trained=32768), source="server"),
+    )
     assert got.value(f.ROPE_BASE_RATIO) == pytest.approx(base)
     assert got.value(f.ROPE_SCALE_RATIO) == pytest.approx(scale)
     assert got.value(f.ROPE_WRONG) is wrong
@@ -118,7 +140,18 @@ def test_the_log_tells_positions_without_a_command_line():
 
 
 @pytest.mark.parametrize(
-    ("name", "bits"), [("f16", 16), ("BF16", 16), ("q8_0", 8.5), ("q4_0", 4.5), ("fp8_e4m3", 8), ("iq4_nl", 4.5), ("turbo3", 3.5), ("q7_9", 7), ("weird", None)]
+    ("name", "bits"),
+    [
+        ("f16", 16),
+        ("BF16", 16),
+        ("q8_0", 8.5),
+        ("q4_0", 4.5),
+        ("fp8_e4m3", 8),
+        ("iq4_nl", 4.5),
+        ("turbo3", 3.5),
+        ("q7_9", 7),
+        ("weird", None),
+    ],
 )
 def test_bits_of_cache_types(name, bits):
     """Every type that servers know, and a first digit where it is a new one."""
@@ -127,7 +160,17 @@ def test_bits_of_cache_types(name, bits):
 
 @pytest.mark.parametrize(
     ("said", "name"),
-    [("Ollama", "ollama"), ("LM Studio", "lm-studio"), ("oMLX (mlx)", "mlx-other"), ("vMLX (mlx)", "mlx-other"), ("TabbyAPI (exllamav2)", "tabbyapi"), ("mlx_lm", "mlx_lm"), ("FreeToken", "other"), ("llama.cpp", "llama.cpp"), ("KoboldCpp", "koboldcpp")],
+    [
+        ("Ollama", "ollama"),
+        ("LM Studio", "lm-studio"),
+        ("oMLX (mlx)", "mlx-other"),
+        ("vMLX (mlx)", "mlx-other"),
+        ("TabbyAPI (exllamav2)", "tabbyapi"),
+        ("mlx_lm", "mlx_lm"),
+        ("FreeToken", "other"),
+        ("llama.cpp", "llama.cpp"),
+        ("KoboldCpp", "koboldcpp"),
+    ],
 )
 def test_servers_by_any_spelling(said, name):
     """People and logs spell servers in their own way."""
@@ -163,14 +206,19 @@ def test_a_guard_is_no_limit_of_one_piece():
     guard = facts(event("alloc-failed", api="mlx", size_bytes=43, limit_bytes=42, reason="memory guard"))
     assert guard.value(f.ALLOC_OVER_LIMIT) is False
     assert guard.value(f.FAILURE_ABOUT) == "memory-guard"
-    piece = facts(event("alloc-failed", api="mlx", size_bytes=43, limit_bytes=42, reason="over the largest single allocation"))
+    piece = facts(
+        event("alloc-failed", api="mlx", size_bytes=43, limit_bytes=42, reason="over the largest single allocation")
+    )
     assert piece.value(f.ALLOC_OVER_LIMIT) is True
     assert piece.value(f.FAILURE_ABOUT) == "one-piece"
 
 
 def test_a_start_with_a_limit_gives_the_limit():
     """The address space of a child is the memory that it may use."""
-    got = facts(Launch(command=("x",), healthy=False, seconds=1, address_space_limit_bytes=GIB), event("alloc-failed", api="cpu", component="kv", size_bytes=2 * GIB))
+    got = facts(
+        Launch(command=("x",), healthy=False, seconds=1, address_space_limit_bytes=GIB),
+        event("alloc-failed", api="cpu", component="kv", size_bytes=2 * GIB),
+    )
     assert got.value(f.MEMORY_LIMIT_BYTES) == GIB
     assert got.value(f.KV_SHARE) == pytest.approx(2.0)
     assert got.value(f.ALLOC_ROOM) is False
@@ -180,7 +228,16 @@ def test_a_start_with_a_limit_gives_the_limit():
 
 def rung(tokens, hit=None, asked=18, *, result="passed", kind=None, prefill=None, attempt=1, cold=True):
     score = None if hit is None else CanaryScore(hit=hit, asked=asked)
-    return RungResult(rung=tokens, input_tokens=tokens, attempt=attempt, result=result, error_kind=kind, canaries=score, prefill_tps=prefill, cold=cold)
+    return RungResult(
+        rung=tokens,
+        input_tokens=tokens,
+        attempt=attempt,
+        result=result,
+        error_kind=kind,
+        canaries=score,
+        prefill_tps=prefill,
+        cold=cold,
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,7 +277,12 @@ def test_fishers_probability_is_one(asked_a, asked_b, data):
 @pytest.mark.parametrize(
     ("payload", "half", "seen", "whole"),
     [
-        (TruncationReading(verdict="truncated", sent=70000, processed=32770, window=65536, rule="half-window"), True, True, False),
+        (
+            TruncationReading(verdict="truncated", sent=70000, processed=32770, window=65536, rule="half-window"),
+            True,
+            True,
+            False,
+        ),
         (TruncationReading(verdict="refused", sent=70000, processed=70000, window=65536), None, False, None),
         (Completion(sent_tokens=5065, prompt_tokens=2048), False, True, False),
         (Completion(sent_tokens=5065, prompt_tokens=5061), False, False, True),
@@ -244,7 +306,9 @@ def test_an_answers_counts_are_read_like_measurements():
 
 def test_a_refusal_on_purpose_is_no_failure():
     """What the truncation probe sends to be refused says nothing about what went wrong."""
-    refusal = found(RequestError(error="exceeds-window", prompt_tokens=5000, window=4096), source="measured", origin="truncation")
+    refusal = found(
+        RequestError(error="exceeds-window", prompt_tokens=5000, window=4096), source="measured", origin="truncation"
+    )
     got = facts(refusal, found(WindowReading(asked=4096, in_force=4096), source="server"))
     assert got.value(f.FAILURE_ABOUT) is None
     assert got.value(f.REFUSED_OVER_WINDOW) is True
@@ -255,7 +319,11 @@ def test_failing_lengths():
     """The bisection's result stands; rungs give it where there is none."""
     got = facts(FailingLength(longest_passed=70000, shortest_failed=72000, wanted=126000, resolution=256, tried=8))
     assert (got.value(f.PASSED_TOKENS), got.value(f.FAILURE_TOKENS)) == (70000, 72000)
-    got = facts(rung(8000, 18), rung(16000, result="died", kind="connection-lost"), rung(16000, result="died", kind="connection-lost", attempt=2))
+    got = facts(
+        rung(8000, 18),
+        rung(16000, result="died", kind="connection-lost"),
+        rung(16000, result="died", kind="connection-lost", attempt=2),
+    )
     assert (got.value(f.PASSED_TOKENS), got.value(f.FAILURE_TOKENS), got.value(f.FAILURE_STABLE)) == (8000, 16000, True)
 
 
@@ -285,7 +353,15 @@ def test_cache_and_slots():
     """What a repeated prompt cost, and what happened to requests together."""
     got = facts(
         CacheReuse(prefix_tokens=1000, cached_on_repeat=1000, cached_on_extension=500, switched_off_works=True),
-        ConcurrencyTrial(concurrency=4, prompt_tokens=600, alone_passed=4, alone_tried=4, together_passed=1, together_tried=4, errors=(RequestError(error="pool-exhausted"),)),
+        ConcurrencyTrial(
+            concurrency=4,
+            prompt_tokens=600,
+            alone_passed=4,
+            alone_tried=4,
+            together_passed=1,
+            together_tried=4,
+            errors=(RequestError(error="pool-exhausted"),),
+        ),
     )
     assert (got.value(f.CACHED_ON_REPEAT), got.value(f.CACHED_ON_EXTENSION)) == (1.0, 0.5)
     assert got.value(f.TOGETHER_FAILS) is True
@@ -296,10 +372,25 @@ def test_the_machine():
     """Who holds memory, what grew, what was paged."""
     server = DeviceProcess(pid=1, used_bytes=4 * GIB, is_server=True)
     other = DeviceProcess(pid=2, used_bytes=3 * GIB, is_server=False)
-    device = Device(id="nvidia:0", name="card", vendor="nvidia", total_bytes=24 * GIB, free_bytes=20 * GIB, processes=(server, other))
+    device = Device(
+        id="nvidia:0",
+        name="card",
+        vendor="nvidia",
+        total_bytes=24 * GIB,
+        free_bytes=20 * GIB,
+        processes=(server, other),
+    )
     peaks = SampledPeaks(
-        phase="rung 8000 attempt 1", samples=9, seconds=1, hz=9, shared_peak_bytes={"nvidia:0": 3 * GIB}, shared_before_bytes={"nvidia:0": GIB}, swap_peak_bytes=GIB,
-        major_faults=7, server_before=ServerMemory(rss_bytes=GIB), server_after=ServerMemory(rss_bytes=2 * GIB),
+        phase="rung 8000 attempt 1",
+        samples=9,
+        seconds=1,
+        hz=9,
+        shared_peak_bytes={"nvidia:0": 3 * GIB},
+        shared_before_bytes={"nvidia:0": GIB},
+        swap_peak_bytes=GIB,
+        major_faults=7,
+        server_before=ServerMemory(rss_bytes=GIB),
+        server_after=ServerMemory(rss_bytes=2 * GIB),
     )
     host = HostReading(os="Linux 5.15 microsoft", virtualised="WSL2", ram_bytes=32 * GIB, swap_used_bytes=0)
     got = facts(DeviceReadings(devices=(device,), when="before-load"), peaks, host)
@@ -315,18 +406,62 @@ def test_the_machine():
 def test_a_death_names_its_signal_and_stage():
     """A process that ended during a rung failed while reading."""
     got = facts(ProcessEnded(signal="SIGKILL", during="rung 8000 attempt 1", at_prompt_tokens=8000))
-    assert (got.value(f.PROCESS_DIED), got.value(f.EXIT_SIGNAL), got.value(f.FAILURE_STAGE)) == (True, "SIGKILL", "reading")
+    assert (got.value(f.PROCESS_DIED), got.value(f.EXIT_SIGNAL), got.value(f.FAILURE_STAGE)) == (
+        True,
+        "SIGKILL",
+        "reading",
+    )
 
 
-@given(st.lists(st.builds(
-    LogEvent,
-    event=st.sampled_from(["alloc-failed", "buffer", "kv-cache", "window", "window-capped", "rope", "refused", "truncated", "reply", "memory-use", "device-found", "slots", "model-info", "layers-offloaded", "context-shift", "pipeline-copies"]),
-    line=st.just(1), size_bytes=st.none() | st.integers(-5, 2**62), limit_bytes=st.none() | st.integers(-5, 2**62), free_bytes=st.none() | st.integers(-5, 2**62), total_bytes=st.none() | st.integers(-5, 2**62),
-    tokens=st.none() | st.integers(-5, 2**40), of=st.none() | st.integers(-5, 2**40), kept=st.none() | st.integers(-5, 2**40), limit=st.none() | st.integers(-5, 2**40), count=st.none() | st.integers(-5, 2**40),
-    which=st.none() | st.sampled_from(["per-slot", "trained", "in-force", "asked", "swa", "base"]), reason=st.none() | st.text(max_size=20), key=st.none() | st.sampled_from(["freq_base", "freq_scale", "n_swa", "file_size", "x"]),
-    value=st.none() | st.text(max_size=10) | st.integers(-10, 2**70) | st.floats(allow_nan=False, allow_infinity=False), device=st.none() | st.text(max_size=8),
-    component=st.none() | st.sampled_from(["weights", "kv", "compute"]), type_k=st.none() | st.text(max_size=6), streams=st.none() | st.integers(-2, 99),
-), max_size=6))
+@given(
+    st.lists(
+        st.builds(
+            LogEvent,
+            event=st.sampled_from(
+                [
+                    "alloc-failed",
+                    "buffer",
+                    "kv-cache",
+                    "window",
+                    "window-capped",
+                    "rope",
+                    "refused",
+                    "truncated",
+                    "reply",
+                    "memory-use",
+                    "device-found",
+                    "slots",
+                    "model-info",
+                    "layers-offloaded",
+                    "context-shift",
+                    "pipeline-copies",
+                ]
+            ),
+            line=st.just(1),
+            size_bytes=st.none() | st.integers(-5, 2**62),
+            limit_bytes=st.none() | st.integers(-5, 2**62),
+            free_bytes=st.none() | st.integers(-5, 2**62),
+            total_bytes=st.none() | st.integers(-5, 2**62),
+            tokens=st.none() | st.integers(-5, 2**40),
+            of=st.none() | st.integers(-5, 2**40),
+            kept=st.none() | st.integers(-5, 2**40),
+            limit=st.none() | st.integers(-5, 2**40),
+            count=st.none() | st.integers(-5, 2**40),
+            which=st.none() | st.sampled_from(["per-slot", "trained", "in-force", "asked", "swa", "base"]),
+            reason=st.none() | st.text(max_size=20),
+            key=st.none() | st.sampled_from(["freq_base", "freq_scale", "n_swa", "file_size", "x"]),
+            value=st.none()
+            | st.text(max_size=10)
+            | st.integers(-10, 2**70)
+            | st.floats(allow_nan=False, allow_infinity=False),
+            device=st.none() | st.text(max_size=8),
+            component=st.none() | st.sampled_from(["weights", "kv", "compute"]),
+            type_k=st.none() | st.text(max_size=6),
+            streams=st.none() | st.integers(-2, 99),
+        ),
+        max_size=6,
+    )
+)
 @settings(max_examples=60, deadline=None)
 def test_no_log_makes_judging_fall(events):
     """Whatever a log says: values that cannot be are refused and listed, and nothing is raised."""

@@ -71,7 +71,11 @@ def test_bands_are_tested_in_their_order(clues, facts, band):
 
 def test_a_cause_is_named_only_with_a_lead_over_every_rival():
     """Its low stands six above what each rival has now; less is no name."""
-    one, near, far = rule("one", clue(A, DECISIVE)), rule("near", clue(A, DECISIVE)), rule("far", clue(A, STRONG), clue(B, SLIGHT))
+    one, near, far = (
+        rule("one", clue(A, DECISIVE)),
+        rule("near", clue(A, DECISIVE)),
+        rule("far", clue(A, STRONG), clue(B, SLIGHT)),
+    )
     facts = known(a=True)
     assert judge([one, far], facts).named == ("one",)
     judgement = judge([one, near, far], facts)
@@ -113,7 +117,12 @@ def test_prose_weighs_at_most_fair():
     """A decisive clue that rests on a pasted report is worth six."""
     facts = Facts({A: Known(True, "report")})
     assert find(rule("x", clue(A, DECISIVE)), facts).now == FAIR
-    assert find(rule("x", Clue(words("both"), all_of(A.is_(True), B.is_(True)), DECISIVE)), facts.learn({B: Known(True)})).now == FAIR
+    assert (
+        find(
+            rule("x", Clue(words("both"), all_of(A.is_(True), B.is_(True)), DECISIVE)), facts.learn({B: Known(True)})
+        ).now
+        == FAIR
+    )
 
 
 def test_a_symptom_opens_and_never_decides():
@@ -146,14 +155,23 @@ def test_of_several_rules_for_one_cause_the_strongest_speaks():
 
 def change(variable, cause, *, to=1, quality="none", minutes=5.0, also=(), when=None):
     return Test(
-        variable=variable, reason=words("because"), start=0, to=to, quality=quality, minutes=minutes, also=also, when=when,
+        variable=variable,
+        reason=words("because"),
+        start=0,
+        to=to,
+        quality=quality,
+        minutes=minutes,
+        also=also,
+        when=when,
         expects=(Expect(cause, LENGTH > before(LENGTH) * 1.5, words("it moves")),),  # noqa: SIM300
     )
 
 
 def test_the_test_that_splits_the_leaders_comes_first():
     """A change that cures both leaders tells nothing; the slower one that cures only one does."""
-    both = rule("one", clue(A, FAIR), tests=(change("both", "one", also=("two",), minutes=1), change("split", "one", minutes=9)))
+    both = rule(
+        "one", clue(A, FAIR), tests=(change("both", "one", also=("two",), minutes=1), change("split", "one", minutes=9))
+    )
     two = rule("two", clue(B, FAIR), tests=())
     choice = next_test(judge([both, two], known(a=True, b=True)), known(a=True, b=True))
     assert choice.test.variable == "split"
@@ -162,7 +180,11 @@ def test_the_test_that_splits_the_leaders_comes_first():
 
 def test_no_lever_that_costs_quality_while_a_free_one_is_untried():
     """Even if it splits better and is quicker. Tried, the free one gives way."""
-    one = rule("one", clue(A, FAIR), tests=(change("costly", "one", quality="much", minutes=1), change("free", "one", also=("two",), minutes=9)))
+    one = rule(
+        "one",
+        clue(A, FAIR),
+        tests=(change("costly", "one", quality="much", minutes=1), change("free", "one", also=("two",), minutes=9)),
+    )
     two = rule("two", clue(B, FAIR))
     facts = known(a=True, b=True)
     judgement = judge([one, two], facts)
@@ -174,7 +196,11 @@ def test_no_lever_that_costs_quality_while_a_free_one_is_untried():
 def test_a_habit_comes_after_every_change():
     """A recommendation without a command is what is left when nothing can be changed."""
     habit = Test(variable="stop", kind="habit", reason=words("enough"), minutes=1)
-    one = rule("one", clue(A, STRONG), tests=(habit, change("free", "one", minutes=60), change("costly", "one", quality="some")))
+    one = rule(
+        "one",
+        clue(A, STRONG),
+        tests=(habit, change("free", "one", minutes=60), change("costly", "one", quality="some")),
+    )
     facts, tried = known(a=True), []
     judgement = judge([one], facts)
     order = []
@@ -188,7 +214,11 @@ def test_a_habit_comes_after_every_change():
 
 def test_a_change_that_changes_nothing_is_not_offered():
     """A target that is in force already, or cannot be worked out, or does not apply."""
-    tests = (change("same", "one", to=0), change("unknown", "one", to=LENGTH), change("not-here", "one", when=B.is_(True)))
+    tests = (
+        change("same", "one", to=0),
+        change("unknown", "one", to=LENGTH),
+        change("not-here", "one", when=B.is_(True)),
+    )
     judgement = judge([rule("one", clue(A, STRONG), tests=tests)], known(a=True, b=False))
     assert next_test(judgement, known(a=True, b=False)) is None
 

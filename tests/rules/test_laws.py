@@ -56,8 +56,12 @@ def leaf(facts):
         if f.kind is int:
             number = st.integers(0, 9)
             return st.one_of(
-                number.map(lambda n: f > n), number.map(lambda n: f < n), number.map(lambda n: f >= n), number.map(lambda n: f <= n),
-                st.sampled_from(NUMBERS).map(lambda g: f > g * 0.5), st.just(f.known()),
+                number.map(lambda n: f > n),
+                number.map(lambda n: f < n),
+                number.map(lambda n: f >= n),
+                number.map(lambda n: f <= n),
+                st.sampled_from(NUMBERS).map(lambda g: f > g * 0.5),
+                st.just(f.known()),
             )
         if f.kind is bool:
             return st.one_of(st.booleans().map(f.is_), st.just(f.known()))
@@ -163,14 +167,20 @@ sizes = st.sampled_from([SLIGHT, FAIR, STRONG, DECISIVE])
 @st.composite
 def rules(draw, cause="a-cause"):
     """A rule whose clues rest on different facts."""
-    groups = draw(st.permutations([[NUMBERS[0], NUMBERS[1]], [NUMBERS[2]], [NUMBERS[3], FLAGS[0]], [FLAGS[1], KINDS[0]], [BAGS[0], KINDS[1]]]))
+    groups = draw(
+        st.permutations(
+            [[NUMBERS[0], NUMBERS[1]], [NUMBERS[2]], [NUMBERS[3], FLAGS[0]], [FLAGS[1], KINDS[0]], [BAGS[0], KINDS[1]]]
+        )
+    )
     clues = []
     for group in groups[: draw(st.integers(1, 4))]:
         parts = draw(st.lists(leaf_of(group), min_size=1, max_size=2))
         when = draw(st.sampled_from([all_of, any_of]))(*parts)
         sign = draw(st.sampled_from([1, -1]))
         true, false = draw(st.sampled_from([(True, True), (True, False), (False, True)]))
-        clues.append(Clue(words("a clue"), when, sign * draw(sizes) if true else 0, -sign * draw(sizes) if false else 0))
+        clues.append(
+            Clue(words("a clue"), when, sign * draw(sizes) if true else 0, -sign * draw(sizes) if false else 0)
+        )
     return Rule(cause, tuple(clues), ())
 
 
@@ -204,11 +214,11 @@ def test_the_order_of_clues_and_rules_does_not_matter(data):
     """The same judgement comes from any order."""
     facts = data.draw(knowledge())
     some = [data.draw(rules(cause=f"cause-{i}")) for i in range(3)]
-    shuffled = [
-        Rule(r.cause, tuple(data.draw(st.permutations(r.clues))), ()) for r in data.draw(st.permutations(some))
-    ]
+    shuffled = [Rule(r.cause, tuple(data.draw(st.permutations(r.clues))), ()) for r in data.draw(st.permutations(some))]
     one, two = judge(some, facts), judge(shuffled, facts)
-    assert [(f.cause, f.band, f.low, f.now, f.high) for f in one.findings] == [(f.cause, f.band, f.low, f.now, f.high) for f in two.findings]
+    assert [(f.cause, f.band, f.low, f.now, f.high) for f in one.findings] == [
+        (f.cause, f.band, f.low, f.now, f.high) for f in two.findings
+    ]
     assert one.named == two.named
 
 
@@ -232,7 +242,10 @@ def test_ways_that_are_not_there_close_nothing(data):
     assert wide.low <= point.low
 
 
-@pytest.mark.parametrize("thing", [Truth.TRUE, Truth.FALSE, Truth.UNKNOWN, NUMBERS[0] > 3, all_of(FLAGS[0].is_(True)), not_(FLAGS[0].is_(True))])
+@pytest.mark.parametrize(
+    "thing",
+    [Truth.TRUE, Truth.FALSE, Truth.UNKNOWN, NUMBERS[0] > 3, all_of(FLAGS[0].is_(True)), not_(FLAGS[0].is_(True))],
+)
 def test_python_does_not_decide(thing):
     """`and`, `or`, `not`, `if` on a truth or a condition raise: an unknown would count as false."""
     with pytest.raises(TypeError):
@@ -257,7 +270,17 @@ def test_before_is_frozen_to_a_number_and_kept():
     assert never.evaluate(Facts({NUMBERS[0]: Known(9)})).truth is Truth.UNKNOWN
 
 
-@pytest.mark.parametrize("data", [{}, {"op": "?"}, {"op": ">", "fact": "gone.fact", "value": 1}, {"op": "all", "of": []}, {"op": "one-of", "fact": "n.0"}, {"op": ">", "fact": "b.0", "value": 1}])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"op": "?"},
+        {"op": ">", "fact": "gone.fact", "value": 1},
+        {"op": "all", "of": []},
+        {"op": "one-of", "fact": "n.0"},
+        {"op": ">", "fact": "b.0", "value": 1},
+    ],
+)
 def test_what_is_no_condition_is_refused(data):
     """Data that cannot be read as a condition gives a ValueError and nothing else."""
     with pytest.raises(ValueError, match=r"not a stored condition|says nothing"):
@@ -266,7 +289,17 @@ def test_what_is_no_condition_is_refused(data):
 
 @pytest.mark.parametrize(
     ("fact", "value"),
-    [(NUMBERS[0], 10), (NUMBERS[0], -1), (NUMBERS[0], True), (NUMBERS[0], 1.5), (NUMBERS[0], "3"), (FLAGS[0], 1), (KINDS[0], "w"), (BAGS[0], ("w",)), (NUMBERS[0], float("nan"))],
+    [
+        (NUMBERS[0], 10),
+        (NUMBERS[0], -1),
+        (NUMBERS[0], True),
+        (NUMBERS[0], 1.5),
+        (NUMBERS[0], "3"),
+        (FLAGS[0], 1),
+        (KINDS[0], "w"),
+        (BAGS[0], ("w",)),
+        (NUMBERS[0], float("nan")),
+    ],
 )
 def test_an_impossible_value_is_refused_at_the_door_with_its_source(fact, value):
     """Out of range or of another type: the message names the fact and who said it."""

@@ -66,7 +66,10 @@ def test_a_prediction_about_a_fact_that_is_gone_cannot_be_told():
 
 def test_while_nothing_is_named_a_quick_look_comes_before_a_change():
     """A question that can still decide is asked first; once a cause is named, its change is proposed."""
-    closers = [Closer("smaller_window", "ask", frozenset({SMALLER_WINDOW_WORKS}), 0.2), Closer("slots", "ask", frozenset({WINDOW_SLOTS}), 0.2)]
+    closers = [
+        Closer("smaller_window", "ask", frozenset({SMALLER_WINDOW_WORKS}), 0.2),
+        Closer("slots", "ask", frozenset({WINDOW_SLOTS}), 0.2),
+    ]
     facts = Facts()
     step = next_step(judge_facts(facts), facts, closers)
     assert step.kind == "answer"
@@ -87,7 +90,13 @@ def test_conflicts_and_refusals_are_in_the_verdict():
     from probes.evidence.records import EvidenceSet, found
     from probes.evidence.subject import WindowReading
 
-    evidence = EvidenceSet([found(Answer(question="slots", value=1), source="user"), found(WindowReading(slots=4), source="server"), found(Answer(question="gpu_gib", value=-5.0), source="user")])
+    evidence = EvidenceSet(
+        [
+            found(Answer(question="slots", value=1), source="user"),
+            found(WindowReading(slots=4), source="server"),
+            found(Answer(question="gpu_gib", value=-5.0), source="user"),
+        ]
+    )
     facts = facts_of(evidence)
     document = verdict_of(judge_facts(facts), facts).document()
     assert [c["id"] for c in document["conflicts"]] == ["window.slots"]
