@@ -1,4 +1,3 @@
-
 """How fast a log is read, against ``grep -cE`` with the same literals, and how much memory that takes.
 
 ``python tests/benchmarks/bench_logs.py [--mib 1024] [--kind mixed|busy|quiet] [--repeat 3]`` builds the log in a temporary folder and prints

@@ -8,7 +8,6 @@ library built for the tests (so what is counted is this side of the driver); wit
 pairs whose order alternates, and prints the median ratio of generation speeds with its 95 % interval. The law: within 3 %.
 """
 
-
 from __future__ import annotations
 
 import json
