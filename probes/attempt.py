@@ -30,6 +30,8 @@ FEW = 3
 """So many canaries are asked where each one costs a whole prefill."""
 MOST_OVER = 1.25
 """A server that counts more than this times what was planned does not count the prompt that was sent."""
+LEAST_PREFILL = 128
+"""Fewer tokens than this are mostly overhead."""
 CODE_TOKENS = 400
 """Output budget of the code change."""
 CHEAP_TOKENS = 4096
@@ -266,10 +268,10 @@ class Attempts:
             result=outcome,
             error=message,
             error_kind=kind,
-            prefill_tps=_rounded(first.prefill_tps) if measured else None,
+            prefill_tps=_rounded(first.prefill_tps) if measured and _tells_prefill(first) else None,
             generation_tps=_rounded(first.generation_tps) if measured else None,
             first_token_s=_rounded(first.client_first_token_s),
-            client_prefill_tps=_rounded(_client_prefill(first)) if measured else None,
+            client_prefill_tps=_rounded(_client_prefill(first)) if measured and _tells_prefill(first) else None,
             client_generation_tps=_rounded(_client_generation(first)) if measured else None,
             total_s=_rounded(sum(one.client_total_s or 0.0 for one in self.completions)),
             canaries=canaries,
@@ -284,6 +286,13 @@ class Attempts:
             processed_tokens=_processed(self.completions),
             prompt_hash=text.hash,
         )
+
+
+def _tells_prefill(first: Completion) -> bool:
+    """Say whether enough of the prompt was processed to speak of a prefill speed: the few tokens after a cached text tell none."""
+    return first.processed_tokens is None or first.processed_tokens >= min(
+        LEAST_PREFILL, first.prompt_tokens or LEAST_PREFILL
+    )
 
 
 def _processed(completions: Sequence[Completion]) -> int | None:

@@ -371,7 +371,10 @@ def _found(state: _State, stop: Stop) -> Found:
         stop = stop if stop in ("budget", "died") else "nothing-passes"
     elif stop == "budget":
         why = words(
-            "The budget is used up: {length} tokens passed {n} of {of} times.", length=low, n=passes, of=plan.repeats
+            "The budget ended before the proof: {length} tokens ran on the way up and passed {n} of {of} times cold; a larger budget proves more.",
+            length=low,
+            n=passes,
+            of=plan.repeats,
         )
     elif stop == "died":
         why = words(
