@@ -1,0 +1,78 @@
+"""The README is true: its commands exist with the options that it shows, its links lead somewhere, its support table names every backend."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from diagnose.cli import COMMANDS, run
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHOWN = sorted(
+    {
+        match[1].strip()
+        for match in re.finditer(r"`(?:uv run (?:--extra demo )?)?(?:… \\\| )?ctxdoctor ([a-z][^`]*)`", README)
+    }
+)
+
+
+@cache
+def help_of(command):
+    import contextlib
+    import io
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        run([command, "--help"])
+    return said.getvalue()
+
+
+def test_there_are_commands_to_check():
+    assert len(SHOWN) >= 10
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_every_command_that_is_shown_exists_with_its_options(shown):
+    command, *rest = shown.split()
+    if command == "COMMAND":
+        return
+    assert command in COMMANDS
+    for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", re.sub(r"'[^']*'", "", " ".join(rest))):
+        assert option in help_of(command) or option == "--help", f"{command} has no {option}"
+
+
+def test_every_command_is_mentioned():
+    for command in COMMANDS:
+        assert re.search(rf"\b{command}\b", README), command
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
+        assert (ROOT / target).exists(), target
+    for path in re.findall(r"`((?:probes|rules|reports|diagnose|tests)/[\w./-]+)`", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_support_table_names_every_backend():
+    from probes.backends.recognise import BACKENDS
+
+    for name in BACKENDS:
+        if name == "openai-compatible":
+            continue
+        shown = {
+            "ollama": "Ollama",
+            "lm-studio": "LM Studio",
+            "vllm": "vLLM",
+            "sglang": "SGLang",
+            "koboldcpp": "KoboldCpp",
+            "tabbyapi": "TabbyAPI",
+        }.get(name, name)
+        assert shown in README, name
+
+
+def test_the_two_commands_of_the_beginning_are_what_ci_runs():
+    assert "uv run pytest" in README
+    assert "uv run pytest" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "uv run --extra demo ctxdoctor demo" in README
