@@ -29,7 +29,7 @@ from diagnose.window import passes
 from probes.allocation import AllocationProbe
 from probes.attempt import SEVERAL, Asking
 from probes.backends.base import Backend
-from probes.backends.commands import parse_command
+from probes.backends.commands import detect_backend, parse_command
 from probes.backends.http import Http
 from probes.base import Probe, ProbeContext, Progress, Sent
 from probes.cache_reuse import CacheReuseProbe
@@ -49,7 +49,7 @@ from probes.evidence.machine import MemoryBudget
 from probes.evidence.records import Evidence, EvidenceSet, found, not_found
 from probes.evidence.request import Launch, ProcessEnded, TruncationReading
 from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
-from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.evidence.words import words
 from probes.fixed_length import FixedLengthProbe
 from probes.gpu.sampler import Sampler
@@ -196,6 +196,11 @@ def _launched(one: Walk) -> Iterator[str | None]:
     log_path = one.case.folder / "logs" / f"server-run{one.run}-{len(one.mine(Launch)) + 1}.log"
     settings = parse_command(command, that_matters({**os.environ, **one.options.launch_env}))
     one.add(found(settings, source="process", run=one.run, origin="launch command"))
+    name = one.options.backend or detect_backend(command)
+    if name is not None:
+        # a server that does not start can still be told by its command
+        identity = BackendIdentity(name=name, recognised_by="its command line", local=True)
+        one.add(found(identity, source="process", run=one.run, origin="launch command"))
     for evidence in look.asked_window(settings, one.run, "launch command"):
         one.add(evidence)
     server = Server(
