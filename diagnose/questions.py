@@ -1521,7 +1521,7 @@ def closes(question_id: str) -> frozenset[str]:
 
 
 def to_document() -> list[dict[str, Any]]:
-    """Give the questionnaire as CONTRACT.md's ``questions`` document, words in English."""
+    """Give the questionnaire as the published interface's ``questions`` document, words in English."""
     return [
         {
             "id": q.id,

@@ -446,7 +446,7 @@ QUOTED_EVIDENCE: Final = frozenset({"request_error", "launch"})
 def departure(x: Sequence[int], values: Sequence[float | None]) -> Mark | None:
     """Say whether a speed curve falls off a step, slopes, or is flat. None with fewer than three points.
 
-    The time for one token grows linearly with length where only depth costs (KNOWLEDGE.md, 11), so a step is where it is more than a third
+    The time for one token grows linearly with length where only depth costs, so a step is where it is more than a third
     above the line through the shorter lengths.
     """
     points = [(n, 1 / v, at) for at, (n, v) in enumerate(zip(x, values, strict=True)) if v]

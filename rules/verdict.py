@@ -1,4 +1,4 @@
-"""The verdict and the next test as records: what CONTRACT.md calls ``verdict`` and ``next_test``, and how a prediction is scored later.
+"""The verdict and the next test as records: what the published interface calls ``verdict`` and ``next_test``, and how a prediction is scored later.
 
 :func:`verdict_of` and :func:`next_step` make them from a judgement; ``document()`` gives the plain data. The command line of a change is not known
 here: ``command`` and ``undo`` are filled in by whoever can write the server's command (``model_copy(update=…)``).

@@ -1,6 +1,6 @@
 """beellama.cpp: llama-server of mainline, with more cache types and speculation; told by its command line or log only.
 
-No HTTP field names it (BACKENDS.md 2.3; docs/beellama-args.md of v0.4.4), so it is recognised from what starts it or from what it prints.
+No HTTP field names it (docs/beellama-args.md of v0.4.4), so it is recognised from what starts it or from what it prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ik_llama.cpp's llama-server: mainline's endpoints of an earlier day, with its own errors and silent truncation (BACKENDS.md 2.2)."""
+"""ik_llama.cpp's llama-server: mainline's endpoints of an earlier day, with its own errors and silent truncation."""
 
 from __future__ import annotations
 

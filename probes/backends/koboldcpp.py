@@ -1,4 +1,4 @@
-"""KoboldCpp: cuts long prompts from the front without a word; its own counters tell counts and times afterwards (BACKENDS.md 2.11)."""
+"""KoboldCpp: cuts long prompts from the front without a word; its own counters tell counts and times afterwards."""
 
 from __future__ import annotations
 

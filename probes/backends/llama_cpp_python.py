@@ -1,4 +1,4 @@
-"""llama-cpp-python's server: a tokenizer, exact refusals, no window over HTTP (BACKENDS.md 2.14)."""
+"""llama-cpp-python's server: a tokenizer, exact refusals, no window over HTTP."""
 
 from __future__ import annotations
 

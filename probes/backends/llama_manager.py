@@ -1,4 +1,4 @@
-"""llama-manager: a proxy over a patched llama-server that changes the window by itself (BACKENDS.md 2.4; its src/api/routes.ts and src/client/types.ts)."""
+"""llama-manager: a proxy over a patched llama-server that changes the window by itself (its src/api/routes.ts and src/client/types.ts)."""
 
 from __future__ import annotations
 

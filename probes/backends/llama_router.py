@@ -1,4 +1,4 @@
-"""llama-server's router mode: one address, many models, each a child with its own command line (BACKENDS.md, router mode, observed live).
+"""llama-server's router mode: one address, many models, each a child with its own command line.
 
 A GET for a model that is not loaded would load it, so nothing is asked of one: its state is read first, and ``autoload=false`` is sent along.
 """

@@ -1,4 +1,4 @@
-"""llama-swap: asked for what runs behind it, then through to the server itself (BACKENDS.md 2.5).
+"""llama-swap: asked for what runs behind it, then through to the server itself.
 
 ``/upstream/MODEL/…`` would load a model, so only a model that is ready is asked.
 """

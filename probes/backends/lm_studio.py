@@ -1,4 +1,4 @@
-"""LM Studio: the loaded window over its own API, new (0.4) and old; completions over the OpenAI protocol (BACKENDS.md 2.7, documented)."""
+"""LM Studio: the loaded window over its own API, new (0.4) and old; completions over the OpenAI protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mlx_lm.server: no window, no tokenizer, no times of its own; usage and cached counts are exact (BACKENDS.md 2.8, observed live).
+"""mlx_lm.server: no window, no tokenizer, no times of its own; usage and cached counts are exact.
 
 Its only sure sign is the ``system_fingerprint`` of a completion: until the first one it is a guess by its HTTP library.
 """

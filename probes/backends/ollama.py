@@ -1,4 +1,4 @@
-"""Ollama: its native API with its own clock; the window of the loaded model; the llama-server that it runs (BACKENDS.md 2.6).
+"""Ollama: its native API with its own clock; the window of the loaded model; the llama-server that it runs.
 
 A request that names another ``num_ctx`` would load the model anew, so each request repeats the window that is loaded. Prompts that are too long
 are cut without a word, which is what the truncation probe wants to see: nothing here switches that off.

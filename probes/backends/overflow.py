@@ -1,6 +1,6 @@
 """What a server does with a prompt that is longer than its window, told from counts: sent, processed, and which end survived.
 
-The known rules (BACKENDS.md 3.1): Ollama cuts to about half of its window; an option that did not reach the loader leaves a default window;
+The known rules: Ollama cuts to about half of its window; an option that did not reach the loader leaves a default window;
 KoboldCpp, LM Studio's rolling window and text-generation-webui drop the front, keeping room for the answer; SGLang's auto-truncate drops the end;
 LM Studio's other policy drops the middle.
 """

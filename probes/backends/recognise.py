@@ -1,6 +1,6 @@
 """Which server answers at an address: harmless GETs, in an order that imitators cannot fool, and nothing that would load a model.
 
-At most :data:`MOST_GETS` requests and :data:`MOST_SECONDS` on this machine (BACKENDS.md, section 1). KoboldCpp imitates Ollama and llama.cpp, and
+At most :data:`MOST_GETS` requests and :data:`MOST_SECONDS` on this machine. KoboldCpp imitates Ollama and llama.cpp, and
 TabbyAPI llama.cpp, so they are asked first; a server that is none of the known ones is taken as one of the OpenAI protocol.
 """
 

@@ -1,4 +1,4 @@
-"""SGLang: all its settings over HTTP, a native endpoint with cached counts, a limit that is the pool's (BACKENDS.md 2.10)."""
+"""SGLang: all its settings over HTTP, a native endpoint with cached counts, a limit that is the pool's."""
 
 from __future__ import annotations
 

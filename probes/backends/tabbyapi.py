@@ -1,4 +1,4 @@
-"""TabbyAPI (ExLlama): window, cache and its type over HTTP, its times inside ``usage`` (BACKENDS.md 2.12)."""
+"""TabbyAPI (ExLlama): window, cache and its type over HTTP, its times inside ``usage``."""
 
 from __future__ import annotations
 

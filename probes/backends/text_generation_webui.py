@@ -1,4 +1,4 @@
-"""text-generation-webui: cuts long chats without a word; its llama.cpp loader runs a llama-server child that tells the rest (BACKENDS.md 2.13)."""
+"""text-generation-webui: cuts long chats without a word; its llama.cpp loader runs a llama-server child that tells the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM's OpenAI server: one window for prompt and answer, its own tokenizer, pool and cache type in its metrics (BACKENDS.md 2.9)."""
+"""vLLM's OpenAI server: one window for prompt and answer, its own tokenizer, pool and cache type in its metrics."""
 
 from __future__ import annotations
 
