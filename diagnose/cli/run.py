@@ -89,6 +89,10 @@ def run_command(
         criteria, repeat, min_canaries, min_constraints, min_prefill, min_generation, max_first_token, margin
     )
     where = url or url_option
+    if where is None and launch is None and case_name is not None:
+        from diagnose.case import find  # noqa: PLC0415
+
+        find(case_name)  # a mistyped name is no new case where there is nothing to measure
     if where is None and launch is None and case_name is None:
         raise InputError(
             "no server: give its address (`ctxdoctor run 8080`), or the command that starts it (--launch 'llama-server -m …'), or --case"
