@@ -501,11 +501,13 @@ def _shape(one: Walk, window: int) -> Shape:
     target = wanted_window(one)
     plan = one.last(LadderPlan)
     output = plan.output_tokens if plan else output_reserve(min(window, target or window), one.options.output_tokens)
-    reserve = (
-        _tail_tokens(counter, one.options.seed)
-        + _template_tokens(backend)
-        + (CODE_ROOM if min(window, target or window) >= CODE_WINDOW else 0)
-    )
+    question, completion = _tail_tokens(counter, one.options.seed)
+    frame = _template_tokens(backend) + (CODE_ROOM if min(window, target or window) >= CODE_WINDOW else 0)
+    reserve = question + frame
+    shortest = min(plan.rungs if plan else one.options.ladder or (window,))
+    if shortest - reserve < SMALLEST_RUNG // 2:
+        # lengths that the user wants although no long question fits behind them: they are asked in the short way
+        reserve = completion + frame
     if plan is None:
         usable = [rung for rung in one.options.ladder or () if rung + output <= window]
         again = [
@@ -547,10 +549,10 @@ def _shape(one: Walk, window: int) -> Shape:
     return Shape(window, target, output, plan.rungs, texts, task)
 
 
-def _tail_tokens(counter: Counter, seed: int) -> int:
-    """Count the longest question that follows a text: all canaries of a rung in one."""
+def _tail_tokens(counter: Counter, seed: int) -> tuple[int, int]:
+    """Count what follows a text: the longest question (all canaries of a rung in one), and the end of a completion."""
     facts = list(islice(draw(seed), SEVERAL))
-    return max(counter.count(question_tail(facts)), counter.count(completion_tail(facts[0]))) + TAIL_SLACK
+    return counter.count(question_tail(facts)) + TAIL_SLACK, counter.count(completion_tail(facts[0])) + TAIL_SLACK
 
 
 def _template_tokens(backend: Backend) -> int:

@@ -28,6 +28,8 @@ REASONING_ROOM = 1024
 """Tokens on top for a model that reasons before it answers."""
 FEW = 3
 """So many canaries are asked where each one costs a whole prefill."""
+FRAME_TOKENS = 256
+"""What a chat template may add beyond what is known."""
 MOST_OVER = 1.25
 """A server that counts more than this times what was planned does not count the prompt that was sent."""
 LEAST_PREFILL = 128
@@ -100,6 +102,7 @@ class Attempts:
         self.result: RungResult | None = None
         self.completions: list[Completion] = []
         self.hits: list[tuple[Canary, bool]] = []
+        self._tails: dict[int, int] = {}
 
     def ask(self, text: str, canaries: Sequence[Canary], *, cold: bool, tokens: int, measured: bool) -> Completion:
         """Ask about canaries after the text, in the way that was decided."""
@@ -221,6 +224,19 @@ class Attempts:
             return None, None if completion.error.error == "exceeds-window" else completion.error
         return score_code(completion.text or "", task.constraints, task.code), None
 
+    def _tail_tokens(self, text: RungText) -> int:
+        """Count the question of the measured request, once for each number of canaries."""
+        group = list(text.canaries[: SEVERAL if self.asking.several else 1])
+        if not group:
+            return 0
+        if len(group) not in self._tails:
+            tail = completion_tail(group[0]) if self.asking.style == "completion" else question_tail(group)
+            try:
+                self._tails[len(group)] = self.context.counter.count(tail)
+            except CtxDoctorError:
+                return 0
+        return self._tails[len(group)]
+
     def _see_resumption(self, completion: Completion) -> None:
         prompt, processed = completion.prompt_tokens, completion.processed_tokens
         if prompt and processed is not None and prompt >= 512:
@@ -242,7 +258,8 @@ class Attempts:
         outcome = outcome_of(error, ended)
         message = error.message if error else None
         kind: str | None = error.error if error else None
-        if outcome == "passed" and counted is not None and counted > MOST_OVER * text.rung + 128:
+        expected = max(text.rung, text.tokens + self._tail_tokens(text))
+        if outcome == "passed" and counted is not None and counted > MOST_OVER * expected + FRAME_TOKENS:
             outcome, kind = "failed", "bad-answer"
             message = (
                 f"about {text.rung} tokens were sent and the server counted {counted}; its counts cannot be believed"
