@@ -504,9 +504,9 @@ def _shape(one: Walk, window: int) -> Shape:
     question, completion = _tail_tokens(counter, one.options.seed)
     frame = _template_tokens(backend) + (CODE_ROOM if min(window, target or window) >= CODE_WINDOW else 0)
     reserve = question + frame
-    shortest = min(plan.rungs if plan else one.options.ladder or (window,))
-    if shortest - reserve < SMALLEST_RUNG // 2:
-        # lengths that the user wants although no long question fits behind them: they are asked in the short way
+    # where no long question fits behind the lengths that are wanted, or behind any that the window holds, the short way is asked
+    decisive = min(one.options.ladder) if one.options.ladder else min(window, target or window) - output
+    if decisive - reserve < SMALLEST_RUNG // 2:
         reserve = completion + frame
     if plan is None:
         usable = [rung for rung in one.options.ladder or () if rung + output <= window]
@@ -538,13 +538,20 @@ def _shape(one: Walk, window: int) -> Shape:
         filler = partial(own.stream, one.options.seed)
     one.ui.progress("the text is written", 0.0, f"{max(plan.rungs)} tokens")
     depths = [(place + 0.5) / SHORT_RUNG_CANARIES for place in range(SHORT_RUNG_CANARIES)]
-    try:
-        texts = build_ladder(plan.rungs, counter, seed=plan.seed, reserve=reserve, base_depths=depths, filler=filler)
-    except InputError as error:
+    texts = None
+    wrong: InputError | None = None
+    # short lengths and tokenizers that make many tokens leave less room: first the base is asked of fewer facts, then questions are short
+    for room, base in ((reserve, depths), (reserve, None), (completion + frame, depths), (completion + frame, None)):
+        try:
+            texts = build_ladder(plan.rungs, counter, seed=plan.seed, reserve=room, base_depths=base, filler=filler)
+            break
+        except InputError as error:
+            wrong = error
+    if texts is None:
         # the lengths are ours, so what is wrong is how the server counts
         raise CouldNotLookError(
-            f"no text could be made with this server's token counts ({error}); give --tokenizer"
-        ) from error
+            f"no text could be made with this server's token counts ({wrong}); give --tokenizer"
+        ) from wrong
     task = draw_task(plan.seed) if min(window, target or window) >= CODE_WINDOW else None
     return Shape(window, target, output, plan.rungs, texts, task)
 
