@@ -163,7 +163,13 @@ class Http:
                 raise InputError("the API key holds characters that no HTTP header can carry; check CTXDOCTOR_API_KEY")
             headers["Authorization"] = f"Bearer {api_key}"
         # A proxy from the environment is for the outside, never for this machine's own server.
-        self._client = httpx.Client(headers=headers, follow_redirects=False, trust_env=not is_loopback(self.base_url))
+        self._client = httpx.Client(
+            headers=headers,
+            follow_redirects=False,
+            # an idle connection that the server has just closed would look like a server that died
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=not is_loopback(self.base_url),
+        )
         hold_to_deadline(self._client)
 
     def __enter__(self) -> Self:
