@@ -201,7 +201,7 @@ def _fixed_length(draw: _Draw, model: Path) -> Scenario:
 
 
 def _forgetting(draw: _Draw) -> Scenario:
-    fault = draw.of(("base", "scale", "weak"))
+    fault = draw.of(("base", "scale", "base", "scale", "weak"))
     if fault == "base":
         return Scenario(
             "forgetting",
