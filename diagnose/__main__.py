@@ -9,6 +9,6 @@ if __name__ == "__main__":
         from ctxdoctor import own_floors_first
 
         own_floors_first()
-    from diagnose.cli import run
+    from diagnose.cli import command_line
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(command_line(sys.argv[1:]))

@@ -43,6 +43,6 @@ def main() -> None:
         sys.stdout.write(f"ctxdoctor {__version__}\n")
         return
     own_floors_first()
-    from diagnose.cli import run
+    from diagnose.cli import command_line
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(command_line(sys.argv[1:]))

@@ -85,7 +85,7 @@ def test_our_own_floors_are_found_beside_strangers(installed, tmp_path, argument
 def test_nothing_heavy_is_imported_for_help():
     """Law: --help and --version import neither transformers, pynvml, jinja2, httpx2 nor pydantic."""
     code = (
-        "import sys; sys.path.insert(0, '.'); from diagnose.cli import run; run(['--help']);"
+        "import sys; sys.path.insert(0, '.'); from diagnose.cli import command_line; command_line(['--help']);"
         "heavy = {'transformers', 'pynvml', 'jinja2', 'httpx2', 'pydantic', 'rich', 'numpy', 'typer'} & set(sys.modules);"
         "assert not heavy, heavy"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.cli import COMMANDS, run
+from diagnose.cli import COMMANDS, command_line
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ def help_of(command):
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        run([command, "--help"])
+        command_line([command, "--help"])
     return said.getvalue()
 
 

@@ -111,7 +111,7 @@ def _take_language(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def run(arguments: list[str]) -> int:
+def command_line(arguments: list[str]) -> int:
     """Run one command; gives its exit code. Nothing but a bug escapes as a traceback, and with ``--debug`` every error does."""
     debug = "--debug" in arguments
     if "--no-color" in arguments:

@@ -159,8 +159,8 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_finished(home):
 
 def test_going_on_with_a_case_that_does_not_exist_is_no_new_case(home, capsys):
     """Law: a mistyped name with nothing to measure is an error, and leaves nothing behind."""
-    from diagnose.cli import run
+    from diagnose.cli import command_line
 
-    assert run(["run", "--case", "nosuch"]) == 2
+    assert command_line(["run", "--case", "nosuch"]) == 2
     assert "no case" in capsys.readouterr().err
     assert folders() == []

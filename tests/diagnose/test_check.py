@@ -10,7 +10,7 @@ import pytest
 from diagnose import check as check_module
 from diagnose import look
 from diagnose.check import CheckDocument
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.red_flags import FLAGS, Seen, raised
 from probes.evidence.machine import Device, DeviceProcess, DeviceReadings, HostReading
 from probes.evidence.request import TruncationReading
@@ -31,7 +31,7 @@ def home(tmp_path, monkeypatch):
 
 
 def checked(capsys, *arguments):
-    code = run(["check", *arguments, "--format", "json", "--quiet"])
+    code = command_line(["check", *arguments, "--format", "json", "--quiet"])
     told = capsys.readouterr()
     return code, json.loads(told.out) if told.out else None, told.err
 
@@ -186,7 +186,7 @@ def test_every_server_is_checked_within_its_means(name, capsys):
 
 def test_text_from_outside_stays_text(capsys):
     with LlamaLike(1024, model_alias="evil\x1b[31m\nname") as server:
-        run(["check", server.url, "--quiet"])
+        command_line(["check", server.url, "--quiet"])
     assert "\x1b" not in capsys.readouterr().out
 
 
@@ -206,7 +206,7 @@ def test_text_from_outside_stays_text(capsys):
     ],
 )
 def test_what_cannot_be_looked_at_is_one_line(capsys, arguments, code):
-    assert run(["check", *arguments]) == code
+    assert command_line(["check", *arguments]) == code
     told = capsys.readouterr()
     assert told.out == ""
     assert len([line for line in told.err.splitlines() if line.startswith("ctxdoctor: ")]) == 1
@@ -225,7 +225,7 @@ def test_a_server_that_loads_is_waited_for_with_progress(capsys, monkeypatch):
     with LlamaLike(1024) as server:
         monkeypatch.setattr(time, "sleep", lambda _s, real=time.sleep: (server.faults.pop("*", None), real(0.01)))
         server.faults["*"] = plain(loading, status=503)
-        code = run(["check", server.url, "--format", "json"])
+        code = command_line(["check", server.url, "--format", "json"])
     told = capsys.readouterr()
     assert code == 0
     assert json.loads(told.out)["backend"]["name"] == "llama.cpp"

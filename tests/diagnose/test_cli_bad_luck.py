@@ -20,7 +20,7 @@ from diagnose import case as case_module
 from diagnose import look
 from diagnose import session as session_module
 from diagnose.case import JOURNAL, Case
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.options import RunOptions
 from probes.evidence.request import RequestError
 from probes.evidence.rungs import RecallBase, RungResult
@@ -66,7 +66,7 @@ def free_port() -> int:
 
 def test_nothing_listens_there(capsys):
     """Law: what could not be looked at is evidence too, told as a result with exit 3."""
-    assert run(["run", str(free_port()), "--quiet"]) == 3
+    assert command_line(["run", str(free_port()), "--quiet"]) == 3
     assert "Traceback" not in capsys.readouterr().err
     document = document_of()
     assert any("nothing answers at" in one for one in document["notes"])
@@ -94,7 +94,7 @@ def test_something_else_or_something_broken_listens_there(capsys, fault, said):
     with Loopback() as server:
         server.faults["*"] = fault
         started = time.monotonic()
-        code = run(["run", server.url, "--quiet"])
+        code = command_line(["run", server.url, "--quiet"])
         assert time.monotonic() - started < 15
     assert code == 3
     assert "Traceback" not in capsys.readouterr().err
@@ -109,7 +109,7 @@ def test_a_server_that_loads_is_waited_for_up_to_its_deadline(capsys, monkeypatc
         lambda self, real=RunOptions.__init__, **values: real(self, **{"load_deadline_s": 1.0, **values}),
     )
     with Loopback.playing("llama.cpp-b11434-loading") as server:
-        assert run(["run", server.url]) == 3
+        assert command_line(["run", server.url]) == 3
     assert "the server loads its model" in capsys.readouterr().err
     assert any("still loading" in one for one in document_of()["notes"])
 
@@ -133,7 +133,7 @@ def dies(handler, tokens):
 
 def test_a_server_that_dies_in_the_middle_of_a_rung_leaves_typed_evidence(capsys):
     with LlamaLike(2048, complete=dies) as server:
-        code = run(["run", server.url, "--case", "dying", *QUICK, "--repeat", "3", "--quiet"])
+        code = command_line(["run", server.url, "--case", "dying", *QUICK, "--repeat", "3", "--quiet"])
     assert code in {1, 3, 4}
     assert "Traceback" not in capsys.readouterr().err
     case = Case.open("dying", read_only=True)
@@ -162,7 +162,7 @@ def test_answers_that_are_none_end_the_run_and_not_the_tool(capsys, monkeypatch,
     monkeypatch.setattr(ProbeContext, "deadline_for", lambda *_a: 0.6)
     with LlamaLike(2048, complete=lambda handler, _count: fault(handler)) as server:
         started = time.monotonic()
-        code = run(["run", server.url, "--case", "odd", *QUICK, "--quiet"])
+        code = command_line(["run", server.url, "--case", "odd", *QUICK, "--quiet"])
         assert time.monotonic() - started < 60
     assert code in {1, 3, 4}
     assert "Traceback" not in capsys.readouterr().err
@@ -209,7 +209,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_run_goes_on_from_there(capsys, h
         assert "recall" in done
         server.complete = None
         server.prompts.clear()
-        assert run(["run", "--case", "stopped", "--quiet"]) in {0, 1, 4}
+        assert command_line(["run", "--case", "stopped", "--quiet"]) in {0, 1, 4}
     after = Case.open("stopped", read_only=True)
     assert after.run == 1
     assert after.has_ended(1)
@@ -222,7 +222,7 @@ def test_sigint_before_anything_is_130_too(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session_module, "_opened", interrupt)
-    assert run(["run", "1"]) == 130
+    assert command_line(["run", "1"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -250,7 +250,7 @@ def small_disk(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_said_before_a_measurement_is_lost(small_disk, capsys):
     with LlamaLike(2048) as server:
-        assert run(["run", server.url, "--case", "full", *QUICK, "--quiet"]) == 3
+        assert command_line(["run", server.url, "--case", "full", *QUICK, "--quiet"]) == 3
         assert server.prompts == []
     assert "make room" in one_line(capsys.readouterr().err)
     assert (small_disk / "cases" / "full" / JOURNAL).is_file()
@@ -271,7 +271,7 @@ def test_a_disk_that_fills_while_a_rung_runs_keeps_that_rung(monkeypatch, capsys
 
     monkeypatch.setattr(Case, "_write", full)
     with LlamaLike(2048) as server:
-        assert run(["run", server.url, "--case", "filling", *QUICK, "--quiet"]) == 3
+        assert command_line(["run", server.url, "--case", "filling", *QUICK, "--quiet"]) == 3
     assert "full" in one_line(capsys.readouterr().err)
     assert len(Case.open("filling", read_only=True).payloads(RungResult, 1)) == 1
 
@@ -279,7 +279,7 @@ def test_a_disk_that_fills_while_a_rung_runs_keeps_that_rung(monkeypatch, capsys
 def test_a_home_that_cannot_be_written_says_what_to_set(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "file"))
-    assert run(["triage", "--symptom", "flaky"]) == 2
+    assert command_line(["triage", "--symptom", "flaky"]) == 2
     assert "CTXDOCTOR_HOME" in one_line(capsys.readouterr().err)
 
 
@@ -321,7 +321,7 @@ def test_what_was_given_wrongly_is_2_and_one_line(arguments, said, capsys):
             path.write_text(f"{json.dumps(first)}\n{line}\n{json.dumps(first | {'number': 2})}\n")
     with Case.create("flaky", tool_version="1", name="strange") as case:
         case.append("evidence", {"kind": "rung", "source": "measured", "data": {"attempt": "first"}}, run=1)
-    assert run(arguments) == 2
+    assert command_line(arguments) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert said in one_line(told.err)
@@ -329,7 +329,7 @@ def test_what_was_given_wrongly_is_2_and_one_line(arguments, said, capsys):
 
 def test_two_at_one_case_are_refused(capsys):
     with Case.create("flaky", tool_version="1", name="mine"):
-        assert run(["run", "8080", "--case", "mine"]) == 2
+        assert command_line(["run", "8080", "--case", "mine"]) == 2
     assert "another ctxdoctor process" in one_line(capsys.readouterr().err)
 
 
@@ -337,5 +337,5 @@ def test_two_at_one_case_are_refused(capsys):
     "arguments", [["runn"], ["run", "--nonsense"], ["run", "--seed", "x"], ["report", "a", "b", "c"]]
 )
 def test_wrong_usage_is_2_and_names_the_help(arguments, capsys):
-    assert run(arguments) == 2
+    assert command_line(arguments) == 2
     assert "--help" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from diagnose.case import JOURNAL, Case
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.explain import ExplainDocument, explain
 from diagnose.schema import CasesDocument
 from probes.evidence.answers import Answer
@@ -36,13 +36,13 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def case(tmp_path, capsys):
     (tmp_path / "work" / "server.log").write_text(LOG)
-    run(["triage", "server.log", "--symptom", "immediate-oom", "--case", "first", "--quiet"])
+    command_line(["triage", "server.log", "--symptom", "immediate-oom", "--case", "first", "--quiet"])
     capsys.readouterr()
     return "first"
 
 
 def out(capsys, *arguments, code=0):
-    assert run([*arguments]) == code
+    assert command_line([*arguments]) == code
     return capsys.readouterr().out
 
 
@@ -82,7 +82,7 @@ def test_personal_things_are_replaced_unless_asked_for(tmp_path, capsys):
     (tmp_path / "work" / "p.log").write_text(
         "llama_model_loader: loaded meta data from /home/marymajor/models/m.gguf\n" + LOG
     )
-    run(["triage", "p.log", "--command", "llama-server -m /home/marymajor/models/m.gguf -c 65536", "--quiet"])
+    command_line(["triage", "p.log", "--command", "llama-server -m /home/marymajor/models/m.gguf -c 65536", "--quiet"])
     capsys.readouterr()
     assert "marymajor" not in out(capsys, "report")
     assert "marymajor" not in out(capsys, "report", "--format", "json")
@@ -105,7 +105,7 @@ def test_a_report_goes_into_a_file(case, tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_shown_is_2(case, arguments, capsys):
-    assert run(arguments) == 2
+    assert command_line(arguments) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert len(told.err.splitlines()) == 1
@@ -113,7 +113,7 @@ def test_what_cannot_be_shown_is_2(case, arguments, capsys):
 
 def test_without_any_case_there_is_one_line(capsys):
     for command in ("report", "explain"):
-        assert run([command]) == 2
+        assert command_line([command]) == 2
         assert "there is no case yet" in capsys.readouterr().err
     assert "no case yet" in out(capsys, "cases")
     assert json.loads(out(capsys, "cases", "--format", "json")) == []
@@ -177,9 +177,9 @@ def test_sources_that_disagree_are_both_shown(home):
 def test_a_case_that_was_not_judged_says_so(home, capsys):
     with Case.create("flaky", tool_version="1", name="young") as case:
         case.append("run", {"options": {}}, run=1)
-    assert run(["explain", "young"]) == 2
+    assert command_line(["explain", "young"]) == 2
     assert "was not judged yet" in capsys.readouterr().err
-    assert run(["report", "young"]) == 0
+    assert command_line(["report", "young"]) == 0
 
 
 # -- cases --------------------------------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_what_a_case_calls_itself_stays_text(home, capsys):
 
 
 def test_something_else_to_do_with_cases_is_2(capsys):
-    assert run(["cases", "delete"]) == 2
+    assert command_line(["cases", "delete"]) == 2
     assert "cases export" in capsys.readouterr().err
 
 
@@ -225,7 +225,7 @@ def test_a_case_is_written_as_one_file_that_is_judged_to_the_same_verdict(case, 
     path = tmp_path / "sent.json"
     assert out(capsys, "cases", "export", "first", "--out", str(path)).strip() == str(path)
     first = json.loads(out(capsys, "report", "first", "--format", "json"))
-    run(["triage", str(path), "--format", "json", "--quiet"])
+    command_line(["triage", str(path), "--format", "json", "--quiet"])
     again = json.loads(capsys.readouterr().out)
     assert again["case"]["symptom"] == first["case"]["symptom"]
     assert [(one["id"], one["now"]) for one in again["verdict"]["causes"]] == [
@@ -233,5 +233,5 @@ def test_a_case_is_written_as_one_file_that_is_judged_to_the_same_verdict(case, 
     ]
     assert out(capsys, "cases", "export", "first").strip().endswith("first.json")
     (tmp_path / "mine.txt").write_text("my own")
-    assert run(["cases", "export", "first", "--out", str(tmp_path / "mine.txt")]) == 2
+    assert command_line(["cases", "export", "first", "--out", str(tmp_path / "mine.txt")]) == 2
     assert (tmp_path / "mine.txt").read_text() == "my own"

@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 import pytest
 
-from diagnose.cli import COMMANDS, help_text, run
+from diagnose.cli import COMMANDS, command_line, help_text
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("transformers", "pynvml", "jinja2", "numpy", "gguf", "httpx2", "rich", "torch", "typer")
@@ -25,7 +25,7 @@ def command(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name, capsys):
-    assert run([name, "--help"]) == 0
+    assert command_line([name, "--help"]) == 0
     out = capsys.readouterr().out
     assert f"ctxdoctor {name}" in out
     assert "--help" in out
@@ -50,18 +50,18 @@ def test_the_overview_names_every_command_and_exit_code():
 
 
 def test_an_unknown_command_suggests_the_near_one(capsys):
-    assert run(["triag"]) == 2
+    assert command_line(["triag"]) == 2
     assert "did you mean 'triage'" in capsys.readouterr().err
 
 
 def test_without_a_terminal_and_a_command_there_is_help_and_2(capsys):
-    assert run([]) == 2
+    assert command_line([]) == 2
     assert "Commands:" in capsys.readouterr().err
 
 
 def test_asking_for_help_loads_nothing_heavy():
     code = (
-        "import sys; from diagnose.cli import run; run(['--help']);"
+        "import sys; from diagnose.cli import command_line; command_line(['--help']);"
         f"print([one for one in {HEAVY!r} if one in sys.modules], file=sys.stderr)"
     )
     told = subprocess.run(

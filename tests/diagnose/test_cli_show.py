@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.questions import QUESTIONS
 from diagnose.schema import DOCUMENTS, FactsDocument, QuestionsDocument, RulesDocument, names, schema_of, schemas
 from probes.evidence.records import Payload
@@ -16,7 +16,7 @@ from rules.facts import VOCABULARY
 
 
 def shown(capsys, *arguments):
-    assert run([*arguments]) == 0
+    assert command_line([*arguments]) == 0
     return capsys.readouterr().out
 
 
@@ -97,7 +97,7 @@ def test_the_case_schema_has_every_key_of_the_contract():
     "arguments", [["rules", "slots-divide"], ["facts", "windw"], ["questions", "sympton"], ["schema", "cse"]]
 )
 def test_a_name_that_does_not_exist_is_2_and_says_where_they_are(arguments, capsys):
-    assert run(arguments) == 2
+    assert command_line(arguments) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert "lists them" in told.err
@@ -108,7 +108,7 @@ def test_a_name_that_does_not_exist_is_2_and_says_where_they_are(arguments, caps
 def test_a_result_goes_into_a_file_where_one_is_named(name, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
     path = tmp_path / "x.json"
-    assert run([name, "--format", "json", "--out", str(path)]) == 0
+    assert command_line([name, "--format", "json", "--out", str(path)]) == 0
     assert capsys.readouterr().out == ""
     json.loads(path.read_text())
 

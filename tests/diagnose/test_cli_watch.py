@@ -18,7 +18,7 @@ import pytest
 
 from diagnose import look
 from diagnose.case import JOURNAL, Case
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.watching import in_words, summary_words
 from probes.evidence.client import ClientSettings, WatchedRequest, WatchSummary
 from probes.evidence.subject import BackendIdentity, WindowReading
@@ -69,7 +69,7 @@ def test_what_passes_becomes_evidence_and_the_end_is_judged(capsys):
             target=lambda: statuses.extend(ask(port, f"{SECRET} " * size) for size in (4, 5, 100)), daemon=True
         )
         client.start()
-        code = run(
+        code = command_line(
             [
                 "watch",
                 server.url,
@@ -102,7 +102,7 @@ def test_what_passes_becomes_evidence_and_the_end_is_judged(capsys):
 
 
 def test_a_server_that_is_not_there_yet_does_not_stop_the_watch(capsys):
-    code = run(["watch", str(free_port()), "--budget", "1s", "--format", "json"])
+    code = command_line(["watch", str(free_port()), "--budget", "1s", "--format", "json"])
     told = capsys.readouterr()
     assert code == 4
     assert "nothing answers" in told.err
@@ -115,7 +115,7 @@ def test_a_clients_settings_that_are_named_are_read(tmp_path, capsys):
         "provider": {"local": {"models": {"m": {"limit": {"context": 131072, "output": 8192}}}}},
     }
     (tmp_path / "opencode.json").write_text(json.dumps(settings))
-    run(
+    command_line(
         [
             "watch",
             str(free_port()),
@@ -131,7 +131,7 @@ def test_a_clients_settings_that_are_named_are_read(tmp_path, capsys):
     assert Case.open("c", read_only=True).payloads(ClientSettings, 1)[-1].models[0].context == 131072
     (tmp_path / "x.json").write_text("{}")
     capsys.readouterr()
-    assert run(["watch", "8080", "--client", str(tmp_path / "x.json")]) == 2
+    assert command_line(["watch", "8080", "--client", str(tmp_path / "x.json")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -140,7 +140,7 @@ def test_a_clients_settings_that_are_named_are_read(tmp_path, capsys):
     [[], ["8080", "--listen", "0.0.0.0:8090"], ["8080", "--listen", "here"], ["8080", "--budget", "soon"], ["ftp://x"]],
 )
 def test_what_cannot_be_watched_is_2_and_one_line(arguments, capsys):
-    assert run(["watch", *arguments]) == 2
+    assert command_line(["watch", *arguments]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert len(told.err.splitlines()) == 1

@@ -13,7 +13,7 @@ import pytest
 
 from diagnose import look
 from diagnose.case import Case
-from diagnose.cli import run as command_line
+from diagnose.cli import command_line
 from diagnose.export import export_case, read_export
 from diagnose.history import confirmed, ledger, snapshot_of
 from diagnose.session import answers_health

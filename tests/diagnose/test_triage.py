@@ -12,7 +12,7 @@ import tomllib
 import pytest
 
 from diagnose.case import JOURNAL, Case
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.questions import question
 from diagnose.triage import FIRST_STEPS, assemble, gather, of_backend, of_command, of_document
 from probes.backends.recognise import BACKENDS
@@ -52,7 +52,7 @@ def log(home):
 
 def triaged(capsys, *arguments):
     """Run triage and give its exit code, its document and what it said."""
-    code = run(["triage", *map(str, arguments), "--format", "json"])
+    code = command_line(["triage", *map(str, arguments), "--format", "json"])
     told = capsys.readouterr()
     return code, json.loads(told.out) if told.out else None, told.err
 
@@ -76,7 +76,7 @@ def test_the_line_that_shows_the_cause_is_in_the_report_with_its_number(log, cap
 
 
 def test_the_terminal_shows_the_line_and_what_to_do_next(log, capsys):
-    assert run(["triage", str(log), "--symptom", "immediate-oom", "--quiet"]) == 4
+    assert command_line(["triage", str(log), "--symptom", "immediate-oom", "--quiet"]) == 4
     out = capsys.readouterr().out
     assert f"server.log:{FAILING_LINE}" in out
     assert "Most useful next" in out
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_one_line_and_2(home, capsys, arguments):
     (home / "wrong.toml").write_text('symptom = "flaky"\nhow_bad = "very"\n')
     (home / "newer.json").write_text(json.dumps({"schema_version": 99, "case": {"id": "x"}, "evidence": []}))
     Case.create(None, tool_version="1", name="taken").close()
-    assert run(["triage", *arguments]) == 2
+    assert command_line(["triage", *arguments]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert one_line(told.err)
@@ -294,7 +294,7 @@ def test_what_is_wrong_is_one_line_and_2(home, capsys, arguments):
 
 def test_a_wrong_key_in_an_answers_file_is_said_with_its_line(home, capsys):
     (home / "a.toml").write_text('symptom = "flaky"\n\nhow_bad = "very"\n')
-    run(["triage", "--answers", "a.toml"])
+    command_line(["triage", "--answers", "a.toml"])
     assert "a.toml, line 3" in capsys.readouterr().err
 
 
@@ -331,7 +331,7 @@ def test_no_connection_is_made(log, capsys, monkeypatch):
 
 
 def test_the_case_is_kept_and_can_be_gone_on_with(log, capsys):
-    run(["triage", str(log), "--case", "mine", "--symptom", "immediate-oom", "--quiet"])
+    command_line(["triage", str(log), "--case", "mine", "--symptom", "immediate-oom", "--quiet"])
     capsys.readouterr()
     case = Case.open("mine", read_only=True)
     assert case.symptom == "immediate-oom"

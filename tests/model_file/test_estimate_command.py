@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.cli import run
+from diagnose.cli import command_line
 from diagnose.estimate import Estimate, estimate
 from diagnose.estimating import SETTINGS, settings_from
 from probes.evidence.errors import InputError
@@ -46,7 +46,7 @@ def ask(capsys):
     """Run the command in this process: (exit code, standard output, standard error)."""
 
     def call(*arguments):
-        code = run(["estimate", *map(str, arguments)])
+        code = command_line(["estimate", *map(str, arguments)])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -132,7 +132,9 @@ def test_settings_lines_are_answered_in_order(ask, llama, tmp_path):
 
 def test_settings_from_standard_input_and_command_line_defaults(llama, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"ctx": 4096}\n{}\n')))
-    assert run(["estimate", str(llama), "--settings", "-", "--kv", "q4_0", "--ctx", "2048", "--gpu", "8GiB"]) == 0
+    assert (
+        command_line(["estimate", str(llama), "--settings", "-", "--kv", "q4_0", "--ctx", "2048", "--gpu", "8GiB"]) == 0
+    )
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["ctx_in_force"], second["ctx_in_force"]) == (4096, 2048)
     assert first["settings"]["kv_v"] == "q4_0"
@@ -271,8 +273,8 @@ def test_the_quick_reader_and_the_option_library_have_the_same_options(llama):
 def test_the_quick_way_imports_nothing_heavy(llama):
     """Law: one JSON answer needs neither the option library nor pydantic, rich, numpy or a driver."""
     script = (
-        "import sys; from diagnose.cli import run; "
-        f"code = run(['estimate', {str(llama)!r}, '--format', 'json', '--gpu', '8GiB']); "
+        "import sys; from diagnose.cli import command_line; "
+        f"code = command_line(['estimate', {str(llama)!r}, '--format', 'json', '--gpu', '8GiB']); "
         "bad = sorted(set(sys.modules) & {'typer', 'click', 'pydantic', 'rich', 'numpy', 'pynvml', 'transformers', 'jinja2', 'httpx2'}); "
         "sys.stderr.write(repr((code, bad)))"
     )
