@@ -14,9 +14,10 @@ from typing import Any
 
 from diagnose.case import Case
 from diagnose.console import Terminal
-from diagnose.history import arithmetic, ledger, measured_first, starts_needed, tried
+from diagnose.ledger import ledger, tried
 from diagnose.options import RunOptions
 from diagnose.perform import perform
+from diagnose.prediction import arithmetic, measured_first, starts_needed
 from diagnose.restoring import Ask, restoring
 from diagnose.session import Walk, judged
 from diagnose.window import WindowVerdict, window_verdict

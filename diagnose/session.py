@@ -18,11 +18,13 @@ from typing import Any, Literal
 
 from diagnose import look, memory
 from diagnose.case import Case
-from diagnose.history import confirmed, lengths_before, settle, snapshot_of, tried
+from diagnose.history import settle
+from diagnose.ledger import confirmed, tried
 from diagnose.leftovers import noted
 from diagnose.options import RunOptions
 from diagnose.plan import closers, order_for, over_many_turns
 from diagnose.readback import read_back
+from diagnose.snapshots import lengths_before, snapshot_of
 from diagnose.steps import most_useful, with_command
 from diagnose.ui import Ui
 from diagnose.window import passes

@@ -12,9 +12,10 @@ from diagnose.cli import options as opt
 from diagnose.cli.run import launch_words
 from diagnose.console import Terminal
 from diagnose.finish import check_format, check_out, tell
-from diagnose.history import ledger, measured_first, starts_needed, steps_given
+from diagnose.ledger import ledger
 from diagnose.options import RunOptions
 from diagnose.perform import perform
+from diagnose.prediction import measured_first, starts_needed, steps_given
 from probes.backends.http import normalise_url
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria, LadderPlan

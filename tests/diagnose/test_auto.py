@@ -20,7 +20,7 @@ from diagnose import auto, look
 from diagnose.auto import choose, reached, run_auto, terminal_asks, walk_auto
 from diagnose.case import Case
 from diagnose.cli import command_line
-from diagnose.history import confirmed, ledger
+from diagnose.ledger import confirmed, ledger
 from diagnose.leftovers import end_leftovers
 from diagnose.options import RunOptions
 from diagnose.restoring import _notes, restore_interrupted, restoring, running_already

@@ -7,19 +7,12 @@ import random
 import pytest
 
 from diagnose.case import Case
-from diagnose.history import (
-    attempts_in,
-    compare,
-    compared_with,
-    confirmed,
-    ledger,
-    measured_first,
-    settle,
-    snapshot_of,
-    starts_needed,
-    tried,
-)
+from diagnose.comparison import compare
+from diagnose.history import compared_with, settle
+from diagnose.ledger import confirmed, ledger, tried
+from diagnose.prediction import attempts_in, measured_first, starts_needed
 from diagnose.readback import difference, fingerprint, read_back
+from diagnose.snapshots import snapshot_of
 from probes.backends.commands import parse_command
 from probes.evidence.changes import PredictionScored
 from probes.evidence.events import LogEvent

@@ -15,9 +15,10 @@ from diagnose import look
 from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.export import export_case, read_export
-from diagnose.history import confirmed, ledger, snapshot_of
+from diagnose.ledger import confirmed, ledger
 from diagnose.session import answers_health
 from diagnose.shift import shifted
+from diagnose.snapshots import snapshot_of
 from diagnose.triage import of_case
 from probes.backends.commands import parse_command
 from probes.evidence.errors import BadFileError, InputError

@@ -1,0 +1,36 @@
+"""The configuration of each run as it was read back: which runs differ in what, and what changed while a run was measured."""
+
+from __future__ import annotations
+
+from diagnose.case import Case
+from diagnose.readback import Changed, difference
+from diagnose.window import by_rung
+from probes.evidence.changes import Snapshot
+from probes.evidence.rungs import RungResult
+
+
+def snapshot_of(case: Case, run: int, when: str = "before") -> Snapshot | None:
+    """Give the configuration that was read back in a run, or None."""
+    kept = [one for record, one in case.evidence(run).of(Snapshot) if one.when == when and record.run == run]
+    return kept[-1] if kept else None
+
+
+def lengths_before(case: Case, run: int) -> tuple[int, ...]:
+    """Give the lengths that a run has to measure too, so that it can be compared with the last one: its shortest, and its longest that ran."""
+    for other in range(run - 1, 0, -1):
+        rungs = by_rung(one for record, one in case.evidence(other).of(RungResult) if record.run == other)
+        passing = [length for length, attempts in rungs.items() if all(one.result == "passed" for one in attempts)]
+        if passing:
+            return tuple(dict.fromkeys((passing[0], passing[-1])))
+    return ()
+
+
+_INSIDE = frozenset({"backend", "model_path", "driver", "devices", "other_load", "window_in_force", "parallel", "ctx"})
+
+
+def changed_during(case: Case, run: int) -> tuple[Changed, ...]:
+    """Give what changed while a run was measured, without being asked."""
+    before, after = snapshot_of(case, run), snapshot_of(case, run, "after")
+    if before is None or after is None:
+        return ()
+    return tuple(one for one in difference(before, after).variables if one.name in _INSIDE)
