@@ -35,6 +35,9 @@ def compare(mine: NextTokens, other: NextTokens, other_run: int) -> TokenDiverge
     """Compare two runs. None where the text or the model is another one, or no position is in both."""
     if mine.text_hash != other.text_hash or (mine.model and other.model and mine.model != other.model):
         return None
+    if _by_id(mine) != _by_id(other):
+        # one server names tokens by id, the other by text: nothing in common would say nothing about the cache
+        return None
     known = {one.at: one.top for one in other.positions}
     pieces = [divergence(one.top, known[one.at]) for one in mine.positions if known.get(one.at) and one.top]
     if not pieces:
@@ -51,6 +54,11 @@ def compare(mine: NextTokens, other: NextTokens, other_run: int) -> TokenDiverge
         other_type_k=other.type_k,
         other_type_v=other.type_v,
     )
+
+
+def _by_id(tokens: NextTokens) -> bool:
+    """Say whether a reading names its tokens by id."""
+    return all(name.isdecimal() for one in tokens.positions for name in one.top)
 
 
 class DamageProbe(Probe):
@@ -182,7 +190,7 @@ class DamageProbe(Probe):
     def _ask_next(self, context: ProbeContext, text: str, prefixes: Sequence[tuple[str, int]]) -> Iterator[Evidence]:
         deadline = context.deadline_for(self.tokens, 1)
         positions: list[NextToken] = []
-        why = ""
+        why, offered = "", True
         for number, (prefix, at) in enumerate(prefixes):
             context.progress.report("next tokens", number / len(prefixes), f"{number + 1} of {len(prefixes)}")
             if context.time_left() <= 0:
@@ -190,14 +198,15 @@ class DamageProbe(Probe):
                 break
             answer = self._complete(context, Ask(prompt=prefix, max_tokens=1, logprobs=TOP, deadline_s=deadline))
             if answer.error is not None:
-                why = answer.error.message
+                why, offered = answer.error.message, answer.error.error != "not-supported"
                 break
             if not answer.logprobs:
                 why = "this server does not give the log-probabilities of a completion's next token"
+                offered = False
                 break
             positions.append(NextToken(at=at, top=answer.logprobs[0]))
         if len(positions) < len(prefixes) // 2 or not positions:
-            yield not_found(NextTokens, "failed" if why else "not-offered", why, run=context.run, origin="damage")
+            yield not_found(NextTokens, "failed" if offered else "not-offered", why, run=context.run, origin="damage")
             return
         self.next_tokens = NextTokens(
             text_hash=hashlib.sha256(text.encode()).hexdigest()[:16],

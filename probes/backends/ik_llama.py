@@ -58,6 +58,7 @@ class IkLlamaCpp(OpenAiCompatible):
             "server-times",
             "cache-off",
             "configuration",
+            "logprobs",
             "streaming",
         }
     )

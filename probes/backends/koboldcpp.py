@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
 from probes.backends.http import count, seconds, text_of
+from probes.backends.logprobs import likeliest
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading
 from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOfferedError
 from probes.evidence.request import Completion
@@ -41,6 +42,7 @@ class KoboldCpp(OpenAiCompatible):
             "chat",
             "completion",
             "server-times",
+            "logprobs",
             "streaming",
         }
     )
@@ -116,6 +118,15 @@ class KoboldCpp(OpenAiCompatible):
         except CouldNotLookError:
             return {}
 
+    def _last_logprobs(self) -> tuple[dict[str, float], ...]:
+        """Give the log-probabilities of the last request: versions that stream none tell them afterwards."""
+        try:
+            reply = self.http.post_json("/api/extra/last_logprobs", {}, deadline_s=10)
+            told = reply.json_object() if reply.status == 200 else {}
+        except CouldNotLookError:
+            return ()
+        return tuple(likeliest(told))
+
     def complete(self, ask: Ask) -> Completion:
         """Send one completion; counts and times from its counters, if no other request came in between."""
         before = count(self._perf().get("total_gens"))
@@ -128,6 +139,8 @@ class KoboldCpp(OpenAiCompatible):
         if before is None or count(after.get("total_gens")) != before + 1:
             return told
         update: dict[str, Any] = {}
+        if ask.logprobs and not told.logprobs:
+            update["logprobs"] = self._last_logprobs()
         prompt, generated = count(after.get("last_input_count")), count(after.get("last_token_count"))
         if prompt:
             update["prompt_tokens"] = prompt

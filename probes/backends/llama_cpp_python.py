@@ -16,7 +16,7 @@ class LlamaCppPython(OpenAiCompatible):
 
     name: ClassVar[str] = "llama-cpp-python"
     offers: ClassVar[frozenset[Feature]] = frozenset(
-        {"identity", "model", "tokenize", "chat", "completion", "streaming"}
+        {"identity", "model", "tokenize", "chat", "completion", "logprobs", "streaming"}
     )
 
     @classmethod

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.http import Http, Reply, StreamPiece, count, seconds, strict_json, text_of
+from probes.backends.logprobs import MOST_POSITIONS, likeliest, not_offered, refused
 from probes.evidence.errors import (
     BadAnswerError,
     CtxDoctorError,
@@ -333,6 +334,8 @@ class LlamaCpp(Backend):
                     break
         except (ServerDiedError, NoAnswerInTimeError) as error:
             reading.error = lost(error, time.monotonic() - started)
+        if ask.logprobs and reading.error is not None and refused(reading.error):
+            reading.error = not_offered(reading.error)
         return reading.result(time.monotonic() - started)
 
 
@@ -405,8 +408,8 @@ class _Reading:
                 return True
             if self.size <= 1_000_000:
                 self.parts.append(text)
-        if self.ask.logprobs and len(self.logprobs) < MOST_LOGPROBS:
-            self.logprobs += _likeliest(event)
+        if self.ask.logprobs and len(self.logprobs) < MOST_POSITIONS:
+            self.logprobs += likeliest(event)
         choice = _choice(event)
         if isinstance(choice.get("finish_reason"), str):
             self.finish = choice["finish_reason"][:40]
@@ -462,35 +465,9 @@ class _Reading:
             drafted_tokens=count(timings.get("draft_n")),
             accepted_tokens=count(timings.get("draft_n_accepted")),
             error=error,
-            logprobs=tuple(self.logprobs[:MOST_LOGPROBS]),
+            logprobs=tuple(self.logprobs[:MOST_POSITIONS]),
             text="".join(self.parts)[:65_000] if self.parts else ("" if self.ended and error is None else None),
         )
-
-
-MOST_LOGPROBS = 256
-"""Positions of one answer whose log-probabilities are kept."""
-MOST_TOP = 64
-
-
-def _likeliest(event: dict[str, Any]) -> Iterator[dict[str, float]]:
-    """Read the likeliest tokens of each position in an event, native or OpenAI's form; a value that is no log-probability is left out."""
-    positions = event.get("completion_probabilities")
-    if not isinstance(positions, list):
-        given = _choice(event).get("logprobs")
-        positions = given.get("content") if isinstance(given, dict) else None
-    for position in positions if isinstance(positions, list) else []:
-        tops = position.get("top_logprobs") if isinstance(position, dict) else None
-        table: dict[str, float] = {}
-        for one in tops[:MOST_TOP] if isinstance(tops, list) else []:
-            if not isinstance(one, dict):
-                continue
-            value, token = one.get("logprob"), one.get("id", one.get("token"))
-            if isinstance(value, bool) or not isinstance(value, int | float) or not -1000 < value <= 1e-6:
-                continue
-            if isinstance(token, int | str) and not isinstance(token, bool):
-                table[str(token)[:100]] = min(0.0, float(value))
-        if table:
-            yield table
 
 
 def _choice(event: dict[str, Any]) -> dict[str, Any]:

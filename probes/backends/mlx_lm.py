@@ -20,6 +20,8 @@ from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentit
 
 _FINGERPRINT = re.compile(r"(\d+\.\d+\.\d+\S*?)-(\d+\.\d+\.\d+\S*?)-(.+)$")
 MOST_CONFIG_BYTES = 4 * 1024 * 1024
+MOST_LOGPROBS = 10
+"""It refuses a request for more than eleven (0.32), older versions for more than ten."""
 
 
 class MlxReading(StreamReading):
@@ -50,6 +52,7 @@ class MlxLm(OpenAiCompatible):
             "completion",
             "cached-count",
             "configuration",
+            "logprobs",
             "streaming",
         }
     )
@@ -151,6 +154,14 @@ class MlxLm(OpenAiCompatible):
                 if (folder / "config.json").is_file():
                     return folder
         return None
+
+    def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
+        """As the protocol has it; log-probabilities are given in whole answers only, and asked for by a switch and a number on both endpoints."""
+        path, body = super().request(ask)
+        if ask.logprobs:
+            body |= {"logprobs": True, "top_logprobs": min(MOST_LOGPROBS, ask.logprobs), "stream": False}
+            body.pop("stream_options")
+        return path, body
 
     def complete(self, ask: Ask) -> Completion:
         """Send one completion; the first one confirms what this server is."""

@@ -31,6 +31,7 @@ class OllamaReading(StreamReading):
         """Take one line."""
         if "choices" in event:
             return super().event(event, at_s)
+        self.likeliest(event)
         message = object_of(event.get("message"))
         for holder in (event, message):
             if isinstance(holder.get("thinking"), str):
@@ -78,6 +79,7 @@ class Ollama(OpenAiCompatible):
             "server-times",
             "configuration",
             "memory",
+            "logprobs",
             "streaming",
         }
     )
@@ -88,6 +90,8 @@ class Ollama(OpenAiCompatible):
     def __init__(self, http: Http, model: str | None = None) -> None:
         super().__init__(http, model)
         self._shown: dict[str, Any] | None = None
+        self.options: dict[str, Any] = {}
+        """Options that the model was loaded with for this run; each request repeats them, since it would be loaded anew without."""
 
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
@@ -215,7 +219,10 @@ class Ollama(OpenAiCompatible):
         window = count(self.running().get("context_length"))
         if window:
             options["num_ctx"] = window
+        options |= self.options
         body: dict[str, Any] = {"model": self.model_name(), "stream": True, "options": options}
+        if ask.logprobs:
+            body |= {"logprobs": True, "top_logprobs": ask.logprobs}
         if ask.messages is not None:
             return self.chat_path, body | {"messages": salted(ask.messages, ask.salt)}
         return self.completion_path, body | {"prompt": ask.salt + (ask.prompt or ""), "raw": True}

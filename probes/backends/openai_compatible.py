@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.http import Http, Reply, StreamPiece, count, seconds, strict_json, text_of
+from probes.backends.logprobs import FEWER, MOST_POSITIONS, likeliest, not_offered, refused
 from probes.backends.refusals import type_failure, type_refusal
 from probes.evidence.errors import (
     BadAnswerError,
@@ -73,6 +74,7 @@ class StreamReading:
         self.ended = False
         self.streamed = False
         self.error: RequestError | None = None
+        self.logprobs: list[dict[str, float]] = []
 
     # -- taking answers ----------------------------------------------------------------------------------------------------------------
 
@@ -133,6 +135,7 @@ class StreamReading:
         """Take one decoded event; true where it is the last one. Overridden where a server has its own shape."""
         for name, target in (("usage", self.usage), ("timings", self.timings)):
             target.update(object_of(event.get(name)))
+        self.likeliest(event)
         self.fingerprint = text_of(event.get("system_fingerprint"), 200) or self.fingerprint
         choice = first_choice(event)
         for text in self.texts(event, choice):
@@ -146,6 +149,11 @@ class StreamReading:
         if isinstance(finish, str) and finish:
             self.finish = finish[:40]
         return False
+
+    def likeliest(self, event: Mapping[str, Any]) -> None:
+        """Keep the log-probabilities that an event tells, where they were asked for."""
+        if self.ask.logprobs and len(self.logprobs) < MOST_POSITIONS:
+            self.logprobs += likeliest(event)
 
     def token(self, text: str, at_s: float, *, thought: bool = False) -> None:
         """Take generated text; the first that is not empty is the first token."""
@@ -268,6 +276,7 @@ class StreamReading:
             client_first_token_s=None if self.first_s is None else round(self.first_s, 6),
             client_total_s=round(total_s, 6),
             error=error,
+            logprobs=tuple(self.logprobs[:MOST_POSITIONS]),
             text=text[:65_000] if text else ("" if error is None else None),
         )
 
@@ -374,7 +383,20 @@ class OpenAiCompatible(Backend):
         return reading.result(total_s)
 
     def read(self, ask: Ask, path: str, body: dict[str, Any]) -> tuple[StreamReading, float]:
-        """Send and read to the end, or to what ended it: the reading, and the seconds it took."""
+        """Send and read to the end, or to what ended it: the reading, and the seconds it took.
+
+        A refusal of log-probabilities is tried once with fewer of them, and is else said to be what it is: not offered.
+        """
+        reading, total_s = self._read(ask, path, body)
+        if ask.logprobs and refused(reading.error):
+            fewer = {key: min(FEWER, body[key]) for key in ("logprobs", "top_logprobs") if type(body.get(key)) is int}
+            if any(body[key] > value for key, value in fewer.items()):
+                reading, total_s = self._read(ask, path, body | fewer)
+            if reading.error is not None and refused(reading.error):
+                reading.error = not_offered(reading.error)
+        return reading, total_s
+
+    def _read(self, ask: Ask, path: str, body: dict[str, Any]) -> tuple[StreamReading, float]:
         started = time.monotonic()
         reading = self.reading(ask)
         try:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from probes.backends.base import Ask, Feature, Signs
 from probes.backends.commands import parse_command, split_command
 from probes.backends.http import Http, count, text_of
+from probes.backends.logprobs import MOST_POSITIONS, of_triples
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of
 from probes.evidence.errors import BadAnswerError, NotOfferedError
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
@@ -38,6 +39,7 @@ class SglangReading(StreamReading):
         super().__init__(ask)
         self.so_far = ""
         self.meta: dict[str, Any] = {}
+        self.triples: list[Any] = []
 
     def event(self, event: dict[str, Any], at_s: float) -> bool:
         """Take one event."""
@@ -49,7 +51,14 @@ class SglangReading(StreamReading):
         self.so_far = text if text.startswith(self.so_far) else self.so_far + text
         self.so_far = self.so_far[:1_000_000]
         self.token(new, at_s)
-        self.meta.update(object_of(event.get("meta_info")))
+        meta = object_of(event.get("meta_info"))
+        self.meta.update(meta)
+        if self.ask.logprobs:
+            triples = list_of(meta.get("output_top_logprobs"))
+            # like the text: all so far, or the new part
+            known = triples[: len(self.triples)] == self.triples
+            self.triples = triples if known else (self.triples + triples)[:MOST_POSITIONS]
+            self.logprobs = of_triples(self.triples)
         reason = self.meta.get("finish_reason")
         kind = object_of(reason).get("type") if isinstance(reason, dict) else reason
         if isinstance(kind, str) and kind:
@@ -85,6 +94,7 @@ class Sglang(OpenAiCompatible):
             "completion",
             "cached-count",
             "configuration",
+            "logprobs",
             "streaming",
         }
     )

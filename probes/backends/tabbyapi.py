@@ -39,6 +39,7 @@ class TabbyApi(OpenAiCompatible):
             "completion",
             "server-times",
             "configuration",
+            "logprobs",
             "streaming",
         }
     )

@@ -18,7 +18,7 @@ class TextGenerationWebui(OpenAiCompatible):
 
     name: ClassVar[str] = "text-generation-webui"
     offers: ClassVar[frozenset[Feature]] = frozenset(
-        {"identity", "model", "window", "tokenize", "chat", "completion", "configuration", "streaming"}
+        {"identity", "model", "window", "tokenize", "chat", "completion", "configuration", "logprobs", "streaming"}
     )
 
     @classmethod

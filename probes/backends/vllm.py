@@ -29,6 +29,7 @@ class Vllm(OpenAiCompatible):
             "cached-count",
             "cache-off",
             "configuration",
+            "logprobs",
             "streaming",
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -118,6 +119,26 @@ def test_a_chat_is_counted_with_its_template(backend):
     """The template's own tokens are in the server's count."""
     told = backend.complete(Ask(messages=({"role": "user", "content": "hello"},), max_tokens=2))
     assert told.prompt_tokens == len("user: hello\nassistant:")
+
+
+@pytest.mark.parametrize("ask", [{"prompt": "The quick brown"}, {"messages": ({"role": "user", "content": "hi"},)}])
+def test_the_next_token_has_its_log_probabilities(backend, ask):
+    """Ten of each position, by id, on both endpoints; a shared prompt gives the same table, cached or not."""
+    told = backend.complete(Ask(max_tokens=2, logprobs=10, **ask))
+    assert told.error is None
+    assert [len(table) for table in told.logprobs] == [10, 10]
+    assert all(name.isdecimal() for name in told.logprobs[0])
+    assert sum(math.exp(value) for value in told.logprobs[0].values()) <= 1.0001
+    assert told.generated_tokens == 2
+    again = backend.complete(Ask(max_tokens=1, logprobs=10, **ask))
+    assert again.logprobs[0] == pytest.approx(told.logprobs[0], abs=1e-3)
+
+
+def test_more_than_it_gives_is_asked_for_no_more(backend):
+    """It refuses a request for more than eleven: the most that it gives is asked for instead."""
+    told = backend.complete(Ask(prompt="The", max_tokens=1, logprobs=20))
+    assert told.error is None
+    assert len(told.logprobs[0]) == 10
 
 
 def test_a_prompt_above_the_trained_length_is_not_cut(backend):
