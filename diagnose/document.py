@@ -8,6 +8,7 @@ from typing import Any
 
 from diagnose.case import Case
 from diagnose.findings import said_by_probes
+from diagnose.questions import QUESTIONS
 from diagnose.version import version
 from diagnose.window import WindowVerdict, window_verdict
 from probes.allocation import NOT_ALLOCATED
@@ -468,7 +469,13 @@ def _cause(cause: Any, one: Verdict) -> doc.CauseFound:
 
 def next_test_part(step: NextTest) -> doc.NextTest:
     """Turn the chosen step into the document's."""
+    asked = next((one for one in QUESTIONS if step.kind == "answer" and one.id == step.variable), None)
+    opens = step.kind in {"answer", "probe"}
     return doc.NextTest(
+        question=asked.words.english if asked is not None else None,
+        choices=tuple(doc.ChoiceOffered(id=one.id, words=one.words.english) for one in asked.choices) if asked else (),
+        decides=tuple(CAUSES[one].words.english for one in step.splits if opens and one in CAUSES),
+        tells=tuple(VOCABULARY[one].words.english for one in step.closes if one in VOCABULARY),
         kind=step.kind,
         variable=step.variable,
         from_=step.start,

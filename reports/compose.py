@@ -12,7 +12,7 @@ from probes.evidence import words as language
 from probes.evidence.words import Words, words
 
 from .baseline import baseline, command_line, criteria, edges
-from .escape import Ours, Sentence, visible
+from .escape import Ours, Sentence, Several, visible
 from .figures import (
     BANDS,
     COMPONENTS,
@@ -32,6 +32,7 @@ from .figures import (
     number,
     percent,
     plain,
+    seconds,
     size,
 )
 from .memory import memory_shown
@@ -82,6 +83,8 @@ class _Builder:
         self.document = document
         self.limits = limits
         self.cut: list[Words] = []
+        self.asked = {"subject.kv_cache.type_v"}
+        """Paths whose reason the baseline tells; both types of the cache stand in one place."""
         self.said = {message.english: message for message in document.messages}
 
     def tell(self, text: str) -> str:
@@ -116,13 +119,15 @@ class _Builder:
         while reason is None and "." in path:
             path = path.rpartition(".")[0]
             reason = self.document.unknown.get(path)
+        self.asked.add(path)
         return (WHY_UNKNOWN[reason.why], reason.note) if reason is not None else (None, "")
 
     def item(self, label: Words, value: Text | None, path: str = "") -> Item:
         """Make a value of the baseline."""
         if value is None or value == "":
             why, note = self.why(path) if path else (None, "")
-            return Item(label, None, why, note)
+            self.asked.add(path)
+            return Item(label, None, why, self.tell(note))
         return Item(label, value)
 
 
@@ -139,6 +144,17 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
     memory = document.memory
     errors = _errors(make)
     head, good = verdict_words(document, make)
+    areas = baseline(
+        document,
+        make.item,
+        document.subject.hardware.devices[
+            : make.some(document.subject.hardware.devices, limits.peaks, words("Devices"))
+        ],
+        errors,
+        make.tell(document.subject.backend.how_run) if document.subject.backend.how_run else None,
+        run,
+    )
+    told, others = _worth_telling(verdict)
     aside_for_a_reason = sorted((a for a in verdict.set_aside if a.because), key=lambda a: a.band != "ruled-out")
     view = View(
         limits=limits,
@@ -159,16 +175,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         target=document.ladder.target if document.ladder else None,
         next_test=_next_test(make, document.next_test),
         criteria=criteria(document),
-        baseline=baseline(
-            document,
-            make.item,
-            document.subject.hardware.devices[
-                : make.some(document.subject.hardware.devices, limits.peaks, words("Devices"))
-            ],
-            errors,
-            make.tell(document.subject.backend.how_run) if document.subject.backend.how_run else None,
-            run,
-        ),
+        baseline=areas,
         rungs=rows,
         devices=tuple((d.id, d.name or d.id) for d in document.subject.hardware.devices[: limits.peaks]),
         charts=charts,
@@ -177,7 +184,11 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         memory=memory_shown(memory, lambda items, what: make.some(items, limits.unknown, what)),
         stack_at=memory.ctx if memory else None,
         stack_basis=(memory.basis or "") if memory else "",
-        causes=_causes(make, verdict),
+        causes=_causes(make, told),
+        open=tuple(
+            (cause.id, _title(make, cause)) for cause in others if any(_holds_for(clue) for clue in cause.clues)
+        )[: limits.lists],
+        open_unseen=tuple(cause.id for cause in others if not any(_holds_for(clue) for clue in cause.clues)),
         set_aside=tuple(
             (aside.id, _unstopped(make.tell(aside.words or "")), BANDS[aside.band], _because(make, aside))
             for aside in aside_for_a_reason[: make.some(aside_for_a_reason, limits.lists, words("Causes set aside"))]
@@ -198,12 +209,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
             )
             for c in document.conflicts[: make.some(document.conflicts, limits.lists, words("Contradictions"))]
         ),
-        unknown=tuple(
-            (path, WHY_UNKNOWN[reason.why], reason.note)
-            for path, reason in list(document.unknown.items())[
-                : make.some(list(document.unknown), limits.unknown, words("Unknown values"))
-            ]
-        ),
+        unknown=_unknown(make),
         notes=tuple(make.tell(note) for note in document.notes[: limits.lists]),
         measured=_measured(make),
         sent=(
@@ -534,15 +540,37 @@ def _stacks(make: _Builder) -> tuple[Stack, ...]:
     return tuple(stacks)
 
 
-def _fact(fact: FactFound) -> FactRow:
+def _fact(make: _Builder, fact: FactFound) -> FactRow:
+    # A fact is told by its words; its id is for programs, and stands in the JSON and in the trace of `explain`.
+    name = _unstopped(make.tell(fact.words)) if fact.words else fact.id
     if fact.why_unknown:
-        return FactRow(fact.id, None, None, WHY_UNKNOWN.get(fact.why_unknown, words("unknown")))
-    shown = plain(fact.found) if fact.found is not None else None
-    if shown is not None and fact.unit:
-        shown = f"{shown} {fact.unit}"
-    return FactRow(
-        fact.id, shown, _source(fact.source) if fact.source else None, None if shown is not None else words("unknown")
-    )
+        return FactRow(name, None, None, WHY_UNKNOWN.get(fact.why_unknown, words("unknown")))
+    if fact.found is None:
+        return FactRow(name, None, _source(fact.source) if fact.source else None, words("unknown"))
+    return FactRow(name, _found(fact.found, fact.unit), _source(fact.source) if fact.source else None, None)
+
+
+def _found(value: object, unit: str | None) -> Text:
+    """Give what was found, in its unit."""
+    if isinstance(value, bool):
+        return YES if value else NO
+    if not isinstance(value, int | float):
+        return plain(value)
+    match unit:
+        case "bytes":
+            return size(value)
+        case "GiB":
+            return size(value * 2**30)
+        case "tokens":
+            return words("{tokens} tokens", tokens=count(value))
+        case "seconds" | "s":
+            return seconds(value)
+        case "share":
+            return percent(value)
+        case "tokens/s":
+            return words("{speed} tokens per second", speed=number(value))
+    # What is counted stands in the fact's name: slots, layers, devices.
+    return Ours((f"{value:,}" if isinstance(value, int) else f"{value:.4g}").replace("-", "−"))
 
 
 def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
@@ -553,7 +581,7 @@ def _clues(make: _Builder, clues: Iterable[ClueFound]) -> tuple[ClueRow, ...]:
             _unstopped(make.tell(c.words)),
             {"true": True, "false": False}.get(c.truth),
             c.weight,
-            tuple(_fact(f) for f in c.facts[: make.limits.facts]),
+            tuple(_fact(make, f) for f in c.facts[: make.limits.facts]),
         )
         for c in shown
     )
@@ -592,15 +620,57 @@ def _cause(make: _Builder, verdict: VerdictValues, cause: CauseFound) -> CauseRo
         explains=cause.explains[: make.limits.lists],
         clues_for=_clues(make, (c for c in known if (c.weight or 0) > 0)),
         clues_against=_clues(make, (c for c in known if (c.weight or 0) < 0)),
-        clues_unknown=_clues(make, unknown[:shown]),
+        unknown=_by_why(make, unknown[:shown]),
         more_unknown=len(unknown) - shown,
         overturned_by=tuple(make.tell(each) for each in cause.overturned_by[: make.limits.lists]),
     )
 
 
-def _causes(make: _Builder, verdict: VerdictValues) -> tuple[CauseRow, ...]:
-    shown = verdict.causes[: make.some(verdict.causes, make.limits.causes, words("Causes"))]
-    return tuple(_cause(make, verdict, cause) for cause in shown)
+def _by_why(make: _Builder, clues: Sequence[ClueFound]) -> tuple[tuple[Words, tuple[str, ...]], ...]:
+    """Gather clues that nobody could weigh by the reason: each reason is one line."""
+    groups: dict[str, list[str]] = {}
+    for clue in clues:
+        why = next((fact.why_unknown for fact in clue.facts if fact.why_unknown), None) or ""
+        groups.setdefault(why, []).append(_unstopped(make.tell(clue.words)))
+    return tuple((WHY_UNKNOWN.get(why, words("unknown")), tuple(said)) for why, said in groups.items())
+
+
+def _holds_for(clue: ClueFound) -> bool:
+    return clue.truth != "unknown" and (clue.weight or 0) > 0
+
+
+_SPEAKS: Final = 6.0
+"""A clue of this weight is worth telling a cause for that is merely open."""
+
+
+def _worth_telling(verdict: VerdictValues) -> tuple[list[CauseFound], list[CauseFound]]:
+    """Part the causes into those that something speaks for, which are told whole, and those that are only not excluded, which are listed.
+
+    Where causes are given that are unlikely or ruled out, all were asked for, and all are told.
+    """
+    if any(cause.band in {"unlikely", "ruled-out"} for cause in verdict.causes):
+        return list(verdict.causes), []
+    told: list[CauseFound] = []
+    others: list[CauseFound] = []
+    for cause in verdict.causes:
+        speaks = any(clue.truth != "unknown" and (clue.weight or 0) >= _SPEAKS for clue in cause.clues)
+        singled_out = cause.id in verdict.named or cause.id in verdict.confirmed
+        (told if singled_out or cause.band != "open" or speaks else others).append(cause)
+    return told, others
+
+
+def _causes(make: _Builder, told: Sequence[CauseFound]) -> tuple[CauseRow, ...]:
+    shown = told[: make.some(told, make.limits.causes, words("Causes"))]
+    return tuple(_cause(make, make.document.verdict, cause) for cause in shown)
+
+
+def _unknown(make: _Builder) -> tuple[tuple[Words, str, tuple[str, ...]], ...]:
+    """Give what is unknown and not said in the baseline already, by the reason."""
+    left = [(path, reason) for path, reason in make.document.unknown.items() if path not in make.asked]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path, reason in left[: make.some(left, make.limits.unknown, words("Unknown values"))]:
+        groups.setdefault((reason.why, reason.note), []).append(path)
+    return tuple((WHY_UNKNOWN[why], make.tell(note), tuple(paths)) for (why, note), paths in groups.items())
 
 
 def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
@@ -609,7 +679,10 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
     variable = test.variable or ""
     before = plain(test.from_) if test.from_ is not None else ""
     after = plain(test.to) if test.to is not None else ""
-    reason = make.tell(test.reason or "")
+    reason: Text = make.tell(test.reason or "")
+    how: list[Words] = []
+    if test.question or test.decides or test.tells:
+        how, reason = _asked(make, test)
     if test.kind == "change" and variable and before and after:
         lead = words(
             "Change {variable} from {before} to {after}, and nothing else.",
@@ -625,6 +698,8 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         lead = words("Change {variable}, and nothing else.", variable=variable or "?")
     elif test.kind == "probe":
         lead = words("Measure more: {variable}", variable=variable or after or "?")
+    elif test.kind == "answer" and test.question:
+        lead = words("Answer a question: {variable}", variable=Sentence(make.tell(test.question)))
     elif test.kind == "answer":
         lead = words("Answer a question: {variable}", variable=variable or after or "?")
     elif reason or after or variable:
@@ -642,7 +717,32 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         cost=_cost(test),
         reason=reason,
         kind=test.kind,
+        how=tuple(how),
     )
+
+
+def _asked(make: _Builder, test: NextTest) -> tuple[list[Words], Text]:
+    """Say how a question is answered, and why it is asked, in words: ids are for programs."""
+    how = []
+    if test.question:
+        line = f'{test.variable} = "…"'
+        how.append(words("Write {line} into a file and give the file with {option}", line=line, option="--answers"))
+    if test.choices:
+        offered = [words("{id} ({words})", id=one.id, words=Sentence(make.tell(one.words))) for one in test.choices]
+        how.append(words("Choices: {choices}", choices=Several(tuple(offered[:_MOST_CHOICES]))))
+        if len(offered) > _MOST_CHOICES:
+            rest = Several(tuple(one.id for one in test.choices[_MOST_CHOICES:]))
+            how.append(words("Or: {choices}", choices=rest))
+    causes = Several(tuple(Sentence(_unstopped(make.tell(one))) for one in test.decides[:3]))
+    facts = Several(tuple(Sentence(_unstopped(make.tell(one))) for one in test.tells[:4]))
+    if test.decides and test.tells and not test.question:
+        return how, words("It finds out: {facts}. It can still decide about: {causes}", facts=facts, causes=causes)
+    if test.decides:
+        return how, words("It can still decide about: {causes}", causes=causes)
+    return how, make.tell(test.reason or "")
+
+
+_MOST_CHOICES: Final = 6
 
 
 def _cost(test: NextTest) -> Words:

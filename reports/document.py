@@ -337,6 +337,13 @@ class TestCost(Part):
     quality: Quality | None = None
 
 
+class ChoiceOffered(Part):
+    """Optional: one answer that a question takes."""
+
+    id: Text
+    words: Text
+
+
 class NextTest(Part):
     """The next single change, probe, question or habit."""
 
@@ -350,6 +357,10 @@ class NextTest(Part):
     expects: tuple[Expectation, ...] = ()
     cost: TestCost = TestCost()
     reason: Text | None = None
+    question: Text | None = Field(default=None, description="optional: what is asked, where the test is an answer")
+    choices: tuple[ChoiceOffered, ...] = Field(default=(), description="optional: what may be answered")
+    decides: tuple[Text, ...] = Field(default=(), description="optional: the causes that it can still decide about")
+    tells: tuple[Text, ...] = Field(default=(), description="optional: the facts that it would find out")
 
 
 class ChangedVariable(Part):

@@ -54,6 +54,17 @@ class Sentence(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Several values within one of our sentences, each shown as it would be alone."""
+
+    values: tuple[object, ...]
+
+    def __str__(self) -> str:
+        """Give them as plain text."""
+        return "; ".join(str(value) for value in self.values)
+
+
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Everything else is looked at one by one; this range is what English and Korean reports are made of.
 _ODD = re.compile(
@@ -243,6 +254,8 @@ def sentence(said: Words) -> Markdown:
 def _safe(value: object) -> object:
     if isinstance(value, Markdown | Ours | int | float) or value is None:
         return value
+    if isinstance(value, Several):
+        return Markdown("; ".join(str(_safe(one)) for one in value.values))
     if isinstance(value, Sentence):
         return prose(value)
     return sentence(value) if isinstance(value, Words) else code(value)

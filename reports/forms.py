@@ -19,7 +19,7 @@ from .figures import SYMPTOMS, count, number, percent, plain, seconds, size
 
 if TYPE_CHECKING:
     from .document import CaseDocument, Rung
-    from .view import View
+    from .view import FactRow, Text, View
 
 Part = Literal[
     "version", "os", "os-choice", "hardware", "gpu-vendor", "cpu-vendor", "gpu-library", "ggml-backend", "model", "environment", "python", "command",
@@ -222,6 +222,10 @@ def _named(name: str | None, version: str | None, build: str | None) -> str:
     """Give name, version and build, each said once."""
     parts = [name or "", "" if build and version and version in build else version or "", build or ""]
     return " ".join(part for part in parts if part)
+
+
+def _told(value: Text) -> str:
+    return finalize(value) if isinstance(value, Words | Ours) else code(value)
 
 
 class _Fill:
@@ -479,9 +483,9 @@ class _Fill:
         return f" – {finalize(words('holds') if holds else words('does not hold'))}"
 
     @staticmethod
-    def _facts(facts: tuple[object, ...]) -> str:
-        shown = [f"{code(f.id)} = {code(f.found)}" for f in facts if getattr(f, "found", None) is not None]  # type: ignore[attr-defined]
-        return f" ({', '.join(shown)})" if shown else ""
+    def _facts(facts: tuple[FactRow, ...]) -> str:
+        shown = [f"{prose(f.name)} = {_told(f.found)}" for f in facts if f.found is not None]
+        return f" ({'; '.join(shown)})" if shown else ""
 
     def _steps(self) -> str:
         document = self.document

@@ -14,9 +14,9 @@ from probes.evidence.words import Words, speaking, words
 from . import plots
 from .check import LONGEST_MARKDOWN, check
 from .compose import QUOTED_EVIDENCE, build
-from .escape import ROOM, Markdown, Ours, Sentence, cell, clip, code, fence, finalize, prose, visible, width
+from .escape import ROOM, Markdown, Ours, Sentence, Several, cell, clip, code, fence, finalize, prose, visible, width
 from .figures import count, number, percent, seconds, size
-from .view import STEPS, Item, Limits, Quote, View
+from .view import STEPS, Limits, Quote, View
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -144,7 +144,11 @@ def environment() -> Environment:
         prose=prose,
         code=code,
         codes=codes,
-        sentences=lambda values: Markdown("; ".join(prose(value) for value in values)),
+        sentences=lambda values: Markdown("; ".join(finalize(value) for value in values)),
+        said=lambda value: Markdown(finalize(value)),
+        causes=lambda pairs: Markdown(
+            "; ".join(f"{prose(title)} ({code(id_)})" if title else code(id_) for id_, title in pairs)
+        ),
         shown=shown,
         signed=lambda value: Ours(f"{value:+g}".replace("-", "−")),
         score=lambda value: Ours(f"{value:g}".replace("-", "−")),
@@ -243,9 +247,13 @@ def tables(view: View) -> dict[str, Any]:
         ],
         "target": target,
         "baseline": [
-            [area.name if i == 0 else Ours(""), item.label, _value(item)]
+            [area.name if i == 0 else Ours(""), item.label, shown(item.value)]
             for area in view.baseline
-            for i, item in enumerate(area.items)
+            for i, item in enumerate(item for item in area.items if item.value is not None)
+        ],
+        "not_looked_at": [_lacking(*group) for group in view.not_looked_at],
+        "errors": [
+            text for text in view.errors if text not in {line for quote in view.quotes for _, line in quote.lines}
         ],
         "rung_head": head,
         "rungs": rows,
@@ -286,7 +294,6 @@ def tables(view: View) -> dict[str, Any]:
             ]
             for fact, believed, source, other, other_source in view.conflicts
         ],
-        "unknown": [[code(path), why, prose(note)] for path, why, note in view.unknown],
     }
 
 
@@ -299,12 +306,20 @@ def _with_change(value: float | None, change: float | None) -> Ours | None:
     return Ours(f"{number(value)} ({sign}{percent(change)})")
 
 
-def _value(item: Item) -> Markdown | Ours:
-    if item.value is None:
-        if item.note:
-            return Markdown(finalize(words("unknown: {why}", why=Sentence(item.note))))
-        return Markdown(finalize(words("unknown: {why}", why=item.why) if item.why else words("unknown")))
-    return code(item.value) if type(item.value) is str else shown(item.value)
+def _lacking(why: Words | None, note: str, areas: Sequence[tuple[Words, Sequence[Words]]]) -> Words:
+    """Give one line for all that is not known for one reason."""
+    said = [
+        words("{area}: {things}", area=name, things=Ours(", ".join(str(label) for label in labels)))
+        for name, labels in areas
+    ]
+    things = Several(tuple(said))
+    if note:
+        return words("Unknown ({why}): {things}", why=Sentence(note), things=things)
+    return (
+        words("Unknown ({why}): {things}", why=why, things=things)
+        if why
+        else words("Not looked at: {things}", things=things)
+    )
 
 
 def tidy(markdown: str) -> str:

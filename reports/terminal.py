@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from probes.evidence.words import Words, words
 
 from .compose import build
-from .escape import Ours, clip, visible, width
+from .escape import Ours, Several, clip, visible, width
 from .figures import BANDS, count, number, percent, size
 from .plots import sparkline
 
@@ -59,11 +59,14 @@ def draw(view: View, console: Console) -> None:
     for i, said in enumerate(view.verdict):
         put(said, style if i == 0 else "")
     put(view.statement)
+    if not view.measured_any:
+        put(words("Not looked at: {things}", things=Several(tuple(q.name for q in view.questions))), "dim")
     answers = "; ".join(
         f"{question.name} {question.answer}" + (f" ({count(question.tokens)})" if question.tokens is not None else "")
         for question in view.questions
     )
-    put(answers, "dim")
+    if view.measured_any:
+        put(answers, "dim")
 
     head(words("Next test"))
     test = view.next_test
@@ -76,6 +79,8 @@ def draw(view: View, console: Console) -> None:
             console.print()
             console.print(Text(_say(test.command), style="cyan"), soft_wrap=True)
             console.print()
+        for each in test.how:
+            put(each, indent=2)
         if test.keep:
             put(words("Keep still: {things}", things=Ours("; ".join(test.keep))), indent=2)
         for expected_of, expected in test.expects:

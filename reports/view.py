@@ -138,10 +138,10 @@ class RungRow:
 
 @dataclass(frozen=True, slots=True)
 class FactRow:
-    """A fact behind a clue."""
+    """A fact behind a clue: its name for people, else its id, and what was found."""
 
-    id: str
-    found: str | None
+    name: str
+    found: Text | None
     source: Text | None
     why: Words | None
 
@@ -158,7 +158,7 @@ class ClueRow:
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """A cause: what speaks for it, against it, and what is not known."""
+    """A cause: what speaks for it, against it, and what is not known, by why it is not."""
 
     id: str
     title: str
@@ -170,7 +170,7 @@ class CauseRow:
     explains: tuple[str, ...]
     clues_for: tuple[ClueRow, ...]
     clues_against: tuple[ClueRow, ...]
-    clues_unknown: tuple[ClueRow, ...]
+    unknown: tuple[tuple[Words, tuple[str, ...]], ...]
     more_unknown: int
     overturned_by: tuple[str, ...]
 
@@ -187,8 +187,9 @@ class Test:
     keep: tuple[str, ...]
     expects: tuple[tuple[str, str], ...]
     cost: Words
-    reason: str
+    reason: Text
     kind: str
+    how: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +340,8 @@ class View:
     stack_at: int | None
     stack_basis: str
     causes: tuple[CauseRow, ...]
+    open: tuple[tuple[str, str], ...]
+    open_unseen: tuple[str, ...]
     set_aside: tuple[tuple[str, str, Words, Text], ...]
     without_a_sign: tuple[str, ...]
     would_decide: tuple[str, ...]
@@ -347,7 +350,7 @@ class View:
     changes: tuple[Change, ...]
     compared: tuple[RunsCompared, ...]
     conflicts: tuple[tuple[str, str, Text, str, Text], ...]
-    unknown: tuple[tuple[str, Words, str], ...]
+    unknown: tuple[tuple[Words, str, tuple[str, ...]], ...]
     notes: tuple[str, ...]
     measured: tuple[Item, ...]
     sent: tuple[Item, ...]
@@ -358,3 +361,27 @@ class View:
     left_out: tuple[Words, ...] = ()
     redacted: bool = True
     kept_back: list[Words] = field(default_factory=list)
+
+    @property
+    def measured_any(self) -> bool:
+        """Say whether any of the three questions has an answer."""
+        return any(q.tokens is not None or q.ok is not None for q in self.questions)
+
+    @property
+    def sent_any(self) -> bool:
+        """Say whether anything was sent to a server."""
+        return any(item.value != "0" for item in self.sent)
+
+    @property
+    def not_looked_at(self) -> tuple[tuple[Words | None, str, tuple[tuple[Words, tuple[Words, ...]], ...]], ...]:
+        """Give what the baseline lacks: why, a note, and by area what it is."""
+        groups: dict[tuple[str, str], tuple[Words | None, dict[str, tuple[Words, list[Words]]]]] = {}
+        for area in self.baseline:
+            for item in area.items:
+                if item.value is None:
+                    _, areas = groups.setdefault((item.why.text if item.why else "", item.note), (item.why, {}))
+                    areas.setdefault(area.name.text, (area.name, []))[1].append(item.label)
+        return tuple(
+            (why, note, tuple((name, tuple(labels)) for name, labels in areas.values()))
+            for (_, note), (why, areas) in groups.items()
+        )

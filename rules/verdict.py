@@ -122,7 +122,10 @@ class Cost(Record):
 
 
 class NextTest(Record):
-    """One step. ``start`` is the document's ``from``. ``splits``: the leaders that this test tells from the others."""
+    """One step. ``start`` is the document's ``from``. ``splits``: the leaders that this test tells from the others.
+
+    ``closes``: the ids of the facts that an answer or a probe would find out.
+    """
 
     kind: TestKind
     variable: str
@@ -137,6 +140,7 @@ class NextTest(Record):
     cause: str | None = None
     rule: str | None = None
     splits: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Give the ``next_test`` document."""
@@ -269,6 +273,7 @@ def _step_of_opening(opening: Opening) -> NextTest:
         cost=Cost(minutes=closer.minutes),
         reason=f"It can still decide about {causes}, by {names}.",
         splits=opening.causes[:4],
+        closes=tuple(sorted(fact.id for fact in closer.facts)[:6]),
     )
 
 

@@ -58,19 +58,58 @@ def test_the_first_screen_holds_verdict_window_and_next_test() -> None:
 
 
 def test_the_baseline_has_its_eight_areas() -> None:
-    rows = [line.split("|")[1].strip() for line in drawn("bare", "md").splitlines() if line.startswith("| ")]
-    areas = [
-        row
-        for row in rows
-        if row in {"Model", "Backend", "Context", "KV cache", "Hardware", "Placement", "Runtime", "Result"}
-    ]
-    assert areas == ["Model", "Backend", "Context", "KV cache", "Hardware", "Placement", "Runtime", "Result"]
+    every = ["Model", "Backend", "Context", "KV cache", "Hardware", "Placement", "Runtime", "Result"]
+    rows = [line.split("|")[1].strip() for line in drawn("spill", "md").splitlines() if line.startswith("| ")]
+    assert [row for row in rows if row in every] == every
+    # What nobody looked at takes no rows: it is named, area by area, in one line for each reason.
+    report = drawn("bare", "md")
+    lacking = next(line for line in report.splitlines() if line.startswith("- Not looked at: "))
+    assert all(f"{area}: " in lacking or f"| {area} " in report for area in every)
+    assert not re.search(r"\| unknown +\|", report)
+
+
+def test_a_report_is_as_long_as_its_evidence() -> None:
+    short = drawn("bare", "md")
+    assert len(short.splitlines()) <= 100
+    assert "| Does it fit?" not in short
+    assert "Nothing was sent to a server." in short
+    assert short.count("cudaMalloc failed: out of memory") == 2  # in the baseline and in the log, not a third time
+
+
+def test_a_fact_is_told_by_its_words_and_its_id_stays_in_the_json() -> None:
+    whole = spill().model_dump(mode="json", by_alias=True)
+    fact = whole["verdict"]["causes"][0]["clues"][0]["facts"][0]
+    fact["words"] = "The length at which generation falls"
+    document = CaseDocument.model_validate(whole)
+    report = render(document, redactor=Redactor(local=False))
+    assert "The length at which generation falls = 73,728 tokens (measured)" in report
+    assert fact["id"] not in report
+    assert fact["id"] in render(document, "json")
+
+
+def test_a_question_is_asked_in_words_with_its_choices() -> None:
+    whole = bare().model_dump(mode="json", by_alias=True)
+    whole["next_test"] = {
+        "kind": "answer",
+        "variable": "backend",
+        "cost": {"minutes": 0.3},
+        "reason": "It can still decide about a-cause, by a.fact.",
+        "question": "Which server program runs the model?",
+        "choices": [{"id": "ollama", "words": "Ollama"}],
+        "decides": ["The prompt is cut to a default window"],
+        "tells": ["Name of the server"],
+    }
+    first = render(CaseDocument.model_validate(whole)).split("<details>")[0]
+    assert "Answer a question: Which server program runs the model?" in first
+    assert "`ollama` (Ollama)" in first
+    assert "It can still decide about: The prompt is cut to a default window" in first
+    assert "a.fact" not in first
 
 
 def test_what_is_not_known_says_why() -> None:
     report = drawn("bare", "md")
-    assert "unknown: no NVIDIA driver" in report
-    assert re.search(r"First failing length +\| unknown: the server did not start", report)
+    assert "Unknown (no NVIDIA driver): Hardware: Device" in report
+    assert re.search(r"Unknown \(the server did not start\): .*First failing length", report)
 
 
 def test_a_clue_that_does_not_hold_is_not_told_as_if_it_did() -> None:
