@@ -14,12 +14,13 @@ from typing import Any
 
 from diagnose.case import Case
 from diagnose.console import Terminal
+from diagnose.judging import judged
 from diagnose.ledger import ledger, tried
 from diagnose.options import RunOptions
 from diagnose.perform import perform
 from diagnose.prediction import arithmetic, measured_first, starts_needed
 from diagnose.restoring import Ask, restoring
-from diagnose.session import Walk, judged
+from diagnose.running import Walk
 from diagnose.window import WindowVerdict, window_verdict
 from probes.backends.commands import as_text, change_command, detect_backend, masked, parse_command
 from probes.evidence.answers import Answer

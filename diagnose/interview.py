@@ -17,6 +17,7 @@ from diagnose.console import Terminal
 from diagnose.detect import Seen, find_servers, look_at
 from diagnose.finish import tell
 from diagnose.forecast import GUESSED_TPS, Forecast, forecast
+from diagnose.judging import judge_run, judged
 from diagnose.language import spoken
 from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
@@ -30,7 +31,8 @@ from diagnose.questions import (
     follow_ups,
     question,
 )
-from diagnose.session import Walk, _read_logs, begin, judge_run, judged
+from diagnose.run_logs import read_logs
+from diagnose.running import Walk, begin
 from probes.backends.http import is_loopback, normalise_url
 from probes.evidence.answers import Answer
 from probes.evidence.errors import InputError
@@ -631,7 +633,7 @@ def _judged_without_server(talk: Talk, case: Case, options: RunOptions) -> Walk:
     options, criteria, _resumed = begin(case, options, Criteria())
     one = Walk(case, options, talk.terminal, criteria, mode="triage")
     one.log_paths += [Path(path) for path in options.logs]
-    _read_logs(one)
+    read_logs(one)
     judge_run(one)
     case.append("run-ended", {"could_not_look": None})
     return one

@@ -12,7 +12,8 @@ from diagnose.console import Terminal
 from diagnose.leftovers import end_leftovers
 from diagnose.options import RunOptions
 from diagnose.restoring import restore_interrupted
-from diagnose.session import Walk, begin, walk
+from diagnose.running import Walk, begin
+from diagnose.session import walk
 from diagnose.version import version
 from probes.evidence.answers import Answer
 from probes.evidence.errors import CaseError

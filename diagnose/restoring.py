@@ -17,7 +17,7 @@ import psutil
 
 from diagnose.case import Case, data_home
 from diagnose.leftovers import lives
-from diagnose.session import answers_health
+from diagnose.opening import answers_health
 from diagnose.ui import Ui
 from probes.backends.commands import as_text, masked, parse_command
 from probes.evidence.errors import InputError

@@ -147,8 +147,9 @@ def _silent(evidence: Sequence[Evidence], given: str) -> str:
 def judge_gathered(gathered: Gathered, ui: Ui, *, name: str | None = None, backend: str | None = None) -> Case:
     """Make a case of what was gathered and judge it. The case is open; the caller closes it. CaseError, DiskFullError."""
     from diagnose.case import Case  # noqa: PLC0415 - reading is useful without it
+    from diagnose.judging import judge_run  # noqa: PLC0415
     from diagnose.options import RunOptions  # noqa: PLC0415
-    from diagnose.session import Walk, judge_run  # noqa: PLC0415
+    from diagnose.running import Walk  # noqa: PLC0415
     from diagnose.version import version  # noqa: PLC0415
     from probes.evidence.rungs import Criteria  # noqa: PLC0415
 

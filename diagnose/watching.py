@@ -8,8 +8,9 @@ from pathlib import Path
 
 from diagnose import look
 from diagnose.case import Case
+from diagnose.judging import judge_run
 from diagnose.options import RunOptions
-from diagnose.session import Walk, judge_run
+from diagnose.running import Walk
 from diagnose.triage import read_log
 from diagnose.ui import Ui
 from probes.backends.http import Http

@@ -42,14 +42,18 @@ class TruncationProbe(Probe):
         return int(self.window * OVER) + 64
 
     def cost(self, context: ProbeContext) -> Cost:
-        """One request; processed only by a server that does not refuse it."""
-        refused = context.backend.name in REFUSES_UNPROCESSED
-        return Cost(requests=1, prompt_tokens=0 if refused else self.length(), generated_tokens=1)
+        """One request; processed only by a server that does not refuse it. None where it would cost too much."""
+        price = self._price(context)
+        return Cost() if price > self.afford else Cost(requests=1, prompt_tokens=price, generated_tokens=1)
+
+    def _price(self, context: ProbeContext) -> int:
+        """Give the prompt tokens that the server would process."""
+        return 0 if context.backend.name in REFUSES_UNPROCESSED else self.length()
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield one reading."""
         length = self.length()
-        if self.cost(context).prompt_tokens > self.afford or length > MOST_TOKENS:
+        if self._price(context) > self.afford or length > MOST_TOKENS:
             self.reading = TruncationReading(verdict="unknown", window=self.window, would_cost_tokens=length)
             yield found(self.reading, source="measured", run=context.run, origin="truncation")
             return

@@ -22,9 +22,9 @@ from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.ledger import confirmed, ledger
 from diagnose.leftovers import end_leftovers
+from diagnose.opening import answers_health
 from diagnose.options import RunOptions
 from diagnose.restoring import _notes, restore_interrupted, restoring, running_already
-from diagnose.session import answers_health
 from diagnose.ui import Silent
 from diagnose.window import WindowVerdict
 from probes.evidence.errors import InputError
@@ -381,7 +381,8 @@ def test_after_a_kill_9_the_next_call_ends_the_experiment_and_starts_the_users_s
 
 def test_a_command_that_only_tells_a_running_server_what_to_load_is_followed_by_its_address(own, home):
     """``lms load`` and the like end well and leave no process: the server is where the user says."""
-    from diagnose.session import Walk, _launched
+    from diagnose.opening import _launched
+    from diagnose.running import Walk
 
     options = RunOptions(launch=(sys.executable, "-c", "pass"), url=f"http://127.0.0.1:{own.port}")
     with Case.create("flaky", tool_version="1", name="a") as case:

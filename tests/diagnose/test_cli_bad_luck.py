@@ -221,7 +221,7 @@ def test_sigint_before_anything_is_130_too(monkeypatch, capsys):
     def interrupt(*_a, **_k):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session_module, "_opened", interrupt)
+    monkeypatch.setattr(session_module, "opened", interrupt)
     assert command_line(["run", "1"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ from diagnose.interview import Talk, core_of, guided, help_of, put, screen_of, w
 from diagnose.options import RunOptions
 from diagnose.prompter import Plain, Screen, Way, prompter
 from diagnose.questions import QUESTIONS, question
-from diagnose.session import Walk
+from diagnose.running import Walk
 from probes.evidence.answers import Answer
 from probes.evidence.rungs import Criteria
 from tests.backends.loopback import Loopback

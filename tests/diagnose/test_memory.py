@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from diagnose import memory, session
 from diagnose.case import Case
+from diagnose.judging import judge_run
 from diagnose.options import RunOptions
+from diagnose.running import Walk, begin
+from diagnose.shape import shape_of
 from diagnose.steps import with_command
 from probes.backends.commands import parse_command
 from probes.backends.http import Http
@@ -205,10 +208,10 @@ def test_a_ladder_is_planned_from_the_prediction(tmp_path, monkeypatch):
         )
     ):
         with Case.create("fixed-length-error", tool_version="test", name=f"plan{number}") as case:
-            options, criteria, _resumed = session.begin(case, asked, Criteria())
-            one = session.Walk(case, options, Silent(), criteria, backend=Server(), counter=Tokens().counter())
+            options, criteria, _resumed = begin(case, asked, Criteria())
+            one = Walk(case, options, Silent(), criteria, backend=Server(), counter=Tokens().counter())
             one.add(found(budget, source="file", run=1))
-            session._shape(one, 8192)
+            shape_of(one, 8192)
             plan = one.last(LadderPlan)
             assert plan.predicted == (None if expected is None else expected - plan.output_tokens)
 
@@ -356,11 +359,11 @@ def test_under_a_limit_the_predicted_window_is_the_real_one(model, tmp_path):
         with Case.create("immediate-oom", tool_version="test", name="limit") as case:
             case.add(found(Answer(question="symptom", value="immediate-oom"), source="user", run=0, origin="symptom"))
             options = RunOptions(launch=tuple(command.split()), launch_env=ONE_ARENA, address_space_bytes=limit)
-            options, criteria, _resumed = session.begin(case, options, Criteria())
-            one = session.Walk(case, options, Silent(), criteria, mode="run")
+            options, criteria, _resumed = begin(case, options, Criteria())
+            one = Walk(case, options, Silent(), criteria, mode="run")
             session.walk(one)
             evidence = case.evidence(1)
-            _verdict, step = session.judge_run(one)
+            _verdict, step = judge_run(one)
     finally:
         if before is None:
             del os.environ["CTXDOCTOR_HOME"]

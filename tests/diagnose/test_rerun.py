@@ -16,7 +16,7 @@ from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.export import export_case, read_export
 from diagnose.ledger import confirmed, ledger
-from diagnose.session import answers_health
+from diagnose.opening import answers_health
 from diagnose.shift import shifted
 from diagnose.snapshots import snapshot_of
 from diagnose.triage import of_case

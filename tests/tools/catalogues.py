@@ -37,6 +37,8 @@ NOTES = (
     "diagnose/document.py",
     "diagnose/look.py",
     "diagnose/check.py",
+    "diagnose/opening.py",
+    "diagnose/run_logs.py",
     "diagnose/session.py",
     "probes/launch.py",
     "probes/allocation.py",

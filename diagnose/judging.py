@@ -1,0 +1,43 @@
+"""Judging a run: its evidence as it stands in the journal, the verdict, and what to do next."""
+
+from __future__ import annotations
+
+from diagnose.case import Case
+from diagnose.ledger import confirmed, tried
+from diagnose.plan import closers
+from diagnose.running import Walk
+from diagnose.steps import most_useful, with_command
+from probes.evidence.answers import Answer
+from probes.evidence.events import LogEvent
+from reports.document import message
+from rules.catalogue import Mode, judge_evidence
+from rules.engine import Facts, Judgement
+from rules.verdict import NextTest, Verdict, next_step, verdict_of
+
+
+def judged(case: Case, run: int, mode: Mode) -> tuple[Judgement, Facts]:
+    """Judge a run's evidence as it is in the journal."""
+    return judge_evidence(case.evidence(run), mode)
+
+
+def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
+    """Judge, and write the verdict and the next test into the journal."""
+    judgement, facts = judged(one.case, one.run, one.mode)
+    verdict = verdict_of(judgement, facts, run=one.run, confirmed=confirmed(one.case, one.run))
+    answered = {answer.question: answer.value for answer in one.case.payloads(Answer)}
+    ahead = closers(
+        answered,
+        one.case.done_probes(one.run),
+        server=one.backend is not None and one.mode != "triage",
+        person=one.mode != "run",
+        logs=bool(one.mine(LogEvent)),
+        facts=facts,
+    )
+    step = next_step(judgement, facts, ahead, tried(one.case, one.run))
+    one.case.append("verdict", verdict.model_dump(mode="json"))
+    if step is not None:
+        step = with_command(step, one.case.evidence(one.run), one.options.backend)
+    one.case.append("next-test", step.model_dump(mode="json") if step is not None else {})
+    said = [message(each).model_dump(mode="json") for each in most_useful(judgement, ahead)]
+    one.case.append("note", {"would_decide": said})
+    return verdict, step

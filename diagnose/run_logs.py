@@ -1,0 +1,67 @@
+"""The logs of a run: read as they are now, and at the end kept as events, without what a probe brought about on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from diagnose.running import Walk
+from probes.evidence.errors import CtxDoctorError
+from probes.evidence.events import LogEvent, LogSummary
+from probes.evidence.records import found, not_found
+from probes.evidence.request import TruncationReading
+from probes.evidence.words import words
+from probes.logs.reader import collect_log
+
+LOG_EVENTS = 400
+"""At most so many events of one log go into the case."""
+
+
+def events_now(one: Walk) -> Sequence[LogEvent]:
+    """Read the logs as they are now, without keeping them: the whole is kept at the end of the run."""
+    events: list[LogEvent] = []
+    for path in one.log_paths:
+        with contextlib.suppress(CtxDoctorError, OSError):
+            events += collect_log(path, max_events=LOG_EVENTS)[0]
+    return events
+
+
+def _without_ours(events: Sequence[LogEvent], readings: Sequence[TruncationReading]) -> list[LogEvent]:
+    """Leave out what a probe brought about on purpose: the refusal of its overlong prompt, and the end of that request."""
+    sent = [reading.sent for reading in readings if reading.sent is not None]
+    ours = {
+        event.line
+        for event in events
+        if event.event == "refused" and event.tokens is not None and any(abs(event.tokens - n) <= 128 for n in sent)
+    }
+    return [
+        event
+        for event in events
+        if event.line not in ours
+        and not (event.event == "cancelled" and any(0 <= event.line - line <= 8 for line in ours))
+    ]
+
+
+def read_logs(one: Walk) -> None:
+    """Put every log's events into the case, once a run."""
+    if "logs" in one.case.done_probes(one.run):
+        return
+    if not one.log_paths:
+        one.add(
+            not_found(
+                LogEvent, "not-run", "no log was given; add it with --log FILE", source="log", run=one.run, origin="log"
+            )
+        )
+    for path in one.log_paths:
+        try:
+            events, summary = collect_log(path, max_events=LOG_EVENTS)
+        except CtxDoctorError as error:
+            one.add(not_found(LogSummary, "failed", str(error), source="log", run=one.run, origin=str(path)))
+            one.ui.say(words("The log cannot be read: {why}", why=str(error)))
+            continue
+        one.add(found(summary, source="log", run=one.run, origin=path.name))
+        events = _without_ours(events, one.mine(TruncationReading))
+        one.case.add_all(
+            [found(event, source="log", run=one.run, origin=f"{path.name}:{event.line}") for event in events]
+        )
+    one.case.append("probe-done", {"probe": "logs"})

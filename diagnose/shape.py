@@ -1,0 +1,162 @@
+"""What a run will measure: the window, the lengths, the room for the answer, and the nested texts; fixed before the first rung."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from diagnose import memory
+from diagnose.running import Walk
+from diagnose.snapshots import lengths_before
+from probes.attempt import SEVERAL
+from probes.backends.base import Backend
+from probes.evidence.answers import Answer
+from probes.evidence.errors import CouldNotLookError, CtxDoctorError, InputError
+from probes.evidence.machine import MemoryBudget
+from probes.evidence.records import found
+from probes.evidence.rungs import LadderPlan
+from probes.evidence.subject import WindowReading
+from probes.ladder.canaries import completion_tail, draw, question_tail
+from probes.ladder.constraints import Task, draw_task
+from probes.ladder.rungs import SMALLEST_RUNG, Ladder, build_ladder, ladder_rungs
+from probes.ladder.search import default_resolution
+from probes.ladder.text import Counter, read_own
+
+SHORT_RUNG_CANARIES = 27
+TAIL_SLACK = 12
+"""Tokens by which a question may be longer than the one that was counted: other names."""
+CODE_WINDOW = 32_768
+"""From this window on there is room for the code change and its answer beside the text."""
+CODE_ROOM = 256
+"""Left in each rung for the coding rules and the request on top of the longest question."""
+DEFAULT_OUTPUT = (192, 2048)
+"""Least and most that is reserved for the answer where nobody says; a 64th of the window between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What will be measured: lengths, texts, the answer's reserve."""
+
+    window: int
+    target: int | None
+    output_tokens: int
+    rungs: tuple[int, ...]
+    texts: Ladder
+    task: Task | None = None
+    """The code change that is asked for; None where the window has no room for it."""
+
+    @property
+    def target_input(self) -> int | None:
+        """Prompt tokens of the target window."""
+        return None if self.target is None else self.target - self.output_tokens
+
+
+def output_reserve(window: int, asked: int | None) -> int:
+    """Give the part of a window that is kept for the answer."""
+    if asked is not None:
+        return asked
+    least, most = DEFAULT_OUTPUT
+    return max(least, min(most, window // 64))
+
+
+def window_of(one: Walk) -> int:
+    """Give the window in force by what was read; where no server says it, the target."""
+    readings = [reading.in_force for reading in one.mine(WindowReading) if reading.in_force]
+    if readings:
+        return int(readings[-1])
+    asked = [
+        reading.asked or reading.trained for reading in one.mine(WindowReading) if reading.asked or reading.trained
+    ]
+    window = one.options.target or (asked[-1] if asked else None)
+    if window is None:
+        raise CouldNotLookError("this server does not say its window; give the one you want with --target N")
+    return int(window)
+
+
+def wanted_window(one: Walk) -> int | None:
+    """Give the window that the user wants: the option, else the answer."""
+    if one.options.target is not None:
+        return one.options.target
+    for answer in reversed(one.case.payloads(Answer)):
+        if answer.question == "window_wanted" and isinstance(answer.value, int) and not isinstance(answer.value, bool):
+            return answer.value
+    return None
+
+
+def shape_of(one: Walk, window: int) -> Shape:
+    """Fix the ladder before its first rung, or take the one that was fixed before an interruption."""
+    counter, backend = one.counter, one.backend
+    assert counter is not None
+    assert backend is not None
+    target = wanted_window(one)
+    plan = one.last(LadderPlan)
+    output = plan.output_tokens if plan else output_reserve(min(window, target or window), one.options.output_tokens)
+    question, completion = _tail_tokens(counter, one.options.seed)
+    frame = _template_tokens(backend) + (CODE_ROOM if min(window, target or window) >= CODE_WINDOW else 0)
+    reserve = question + frame
+    # where no long question fits behind the lengths that are wanted, or behind any that the window holds, the short way is asked
+    decisive = min(one.options.ladder) if one.options.ladder else min(window, target or window) - output
+    if decisive - reserve < SMALLEST_RUNG // 2:
+        reserve = completion + frame
+    if plan is None:
+        usable = [rung for rung in one.options.ladder or () if rung + output <= window]
+        again = [
+            length for length in lengths_before(one.case, one.run) if length + output <= min(window, target or window)
+        ]
+        rungs = tuple(usable) or tuple(sorted({*ladder_rungs(window, output, target), *again}))
+        rungs = tuple(rung for rung in rungs if rung - reserve >= SMALLEST_RUNG // 2) or rungs[-1:]
+        if rungs[0] - reserve < SMALLEST_RUNG // 2:
+            raise CouldNotLookError(
+                f"a window of {window} tokens leaves no room for a test: the questions alone take {reserve}; raise the window or --target"
+            )
+        why = "as asked with --ladder" if usable else "the standard lengths, scaled to the window in force"
+        fits = memory.below_window(one.mine(MemoryBudget), window)
+        plan = LadderPlan(
+            rungs=rungs,
+            predicted=None if usable or fits is None else max(0, fits - output),
+            target=target,
+            output_tokens=output,
+            seed=one.options.seed,
+            why=why,
+            tokenizer=counter.name,
+            resolution=None if usable else default_resolution(max(rungs)),
+        )
+        one.add(found(plan, source="measured", run=one.run, origin="plan"))
+    filler = None
+    if one.options.text_folder:
+        own = read_own(Path(one.options.text_folder), one.options.seed)
+        filler = partial(own.stream, one.options.seed)
+    one.ui.progress("the text is written", 0.0, f"{max(plan.rungs)} tokens")
+    depths = [(place + 0.5) / SHORT_RUNG_CANARIES for place in range(SHORT_RUNG_CANARIES)]
+    texts = None
+    wrong: InputError | None = None
+    # short lengths and tokenizers that make many tokens leave less room: first the base is asked of fewer facts, then questions are short
+    for room, base in ((reserve, depths), (reserve, None), (completion + frame, depths), (completion + frame, None)):
+        try:
+            texts = build_ladder(plan.rungs, counter, seed=plan.seed, reserve=room, base_depths=base, filler=filler)
+            break
+        except InputError as error:
+            wrong = error
+    if texts is None:
+        # the lengths are ours, so what is wrong is how the server counts
+        raise CouldNotLookError(
+            f"no text could be made with this server's token counts ({wrong}); give --tokenizer"
+        ) from wrong
+    task = draw_task(plan.seed) if min(window, target or window) >= CODE_WINDOW else None
+    return Shape(window, target, output, plan.rungs, texts, task)
+
+
+def _tail_tokens(counter: Counter, seed: int) -> tuple[int, int]:
+    """Count what follows a text: the longest question (all canaries of a rung in one), and the end of a completion."""
+    facts = list(islice(draw(seed), SEVERAL))
+    return counter.count(question_tail(facts)) + TAIL_SLACK, counter.count(completion_tail(facts[0])) + TAIL_SLACK
+
+
+def _template_tokens(backend: Backend) -> int:
+    """Count what the chat template adds, where the server can say so; a guess of 64 where it cannot."""
+    try:
+        return max(0, backend.count_chat_tokens([{"role": "user", "content": "."}]))
+    except CtxDoctorError:
+        return 64
