@@ -387,9 +387,7 @@ def _charts(make: _Builder, run: int) -> tuple[Chart, ...]:
                 "Charts: {shown} of {all} lengths drawn", shown=Ours(str(_MOST_LENGTHS)), all=Ours(str(len(by_length)))
             )
         )
-        keys = list(by_length)
-        step = (len(keys) - 1) / (_MOST_LENGTHS - 1)
-        by_length = {keys[round(i * step)]: by_length[keys[round(i * step)]] for i in range(_MOST_LENGTHS)}
+        by_length = _some_lengths(by_length)
     x = tuple(by_length)
     charts = []
     speeds = {id(r): (r.prefill_tps, r.generation_tps) for rungs in by_length.values() for r in rungs}
@@ -445,6 +443,17 @@ def _charts(make: _Builder, run: int) -> tuple[Chart, ...]:
 
 
 _MOST_LENGTHS: Final = 24
+
+
+def _some_lengths(by_length: dict[int, list[Rung]]) -> dict[int, list[Rung]]:
+    """Give no more lengths than can be drawn, the shortest and the longest among them."""
+    keys = list(by_length)
+    if len(keys) <= _MOST_LENGTHS:
+        return by_length
+    step = (len(keys) - 1) / (_MOST_LENGTHS - 1)
+    return {keys[round(i * step)]: by_length[keys[round(i * step)]] for i in range(_MOST_LENGTHS)}
+
+
 QUOTED_EVIDENCE: Final = frozenset({"request_error", "launch"})
 """Kinds of evidence that are quoted as they are: the exact errors in them."""
 
@@ -511,7 +520,8 @@ def heat_map(rungs: Sequence[Rung]) -> HeatMap | None:
     """Gather recall by length and depth, in tenths of the text."""
     tally: dict[int, dict[float, tuple[float, int]]] = {}
     depths: set[float] = set()
-    for length, group in list(_lengths(rungs).items())[:_MOST_LENGTHS]:
+    asked = [rung for rung in rungs if rung.canaries and rung.canaries.by_depth]
+    for length, group in _some_lengths(_lengths(asked)).items():
         for rung in group:
             for score in rung.canaries.by_depth if rung.canaries else ():
                 depth = round(score.depth, 1)

@@ -38,16 +38,54 @@ def _figure(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if value < 1000 else f"{value:.0f}"
 
 
+COLOURS: Final[tuple[tuple[str, Words], ...]] = (
+    ("#2f7fd6", words("blue")),
+    ("#d4600f", words("orange")),
+    ("#2b8a4a", words("green")),
+    ("#9a5fd0", words("purple")),
+    ("#b07a00", words("yellow")),
+    ("#0f8a94", words("turquoise")),
+    ("#c64a86", words("pink")),
+    ("#7a828a", words("grey")),
+)
+"""Colours of a chart's lines in their order, each told from the ground in a light and in a dark page: mermaid's own first line is all but white."""
+_MOST_TICKS: Final = 12
+"""More lengths than these write over each other on mermaid's axis."""
+
+
+def colour(at: int) -> Words:
+    """Name the colour of the line at this place."""
+    return COLOURS[at % len(COLOURS)][1]
+
+
+def _drawn(chart: Chart, at: list[int]) -> list[int]:
+    """Choose the lengths that are drawn where there are too many: both ends, where a step is, and evenly between."""
+    if len(at) <= _MOST_TICKS:
+        return at
+    kept = {at[0], at[-1]}
+    if chart.mark is not None and chart.mark.shape == "step" and chart.mark.after in at:
+        place = at.index(chart.mark.after)
+        kept |= {at[place], at[max(place - 1, 0)]}
+    step = (len(at) - 1) / (_MOST_TICKS - 1)
+    for i in range(_MOST_TICKS):
+        if len(kept) < _MOST_TICKS:
+            kept.add(at[round(i * step)])
+    return sorted(kept)
+
+
 def mermaid(chart: Chart) -> Markdown | None:
     """Give the chart as mermaid's ``xychart-beta``: only lengths where every line has a value, since it knows no gaps. None under two."""
     at = [i for i in range(len(chart.x)) if all(s.values[i] is not None for s in chart.series)]
     if len(at) < 2:
         return None
+    at = _drawn(chart, at)
     rows = [[_scale(s.values[i] or 0.0, chart.kind) for i in at] for s in chart.series]
     top = 100.0 if chart.kind == "share" else _nice(max(max(row) for row in rows) or 1.0)
     unit = {"size": "GiB", "share": "%"}.get(chart.kind) or str(chart.unit)
     ticks = ", ".join('"' + short_length(chart.x[i]) + '"' for i in at)
+    palette = ", ".join(COLOURS[i % len(COLOURS)][0] for i in range(len(rows)))
     lines = [
+        f'%%{{init: {{"themeVariables": {{"xyChart": {{"plotColorPalette": "{palette}"}}}}}}}}%%',
         "xychart-beta",
         f'    title "{_label(chart.title)}"',
         f'    x-axis "{_label(words("input tokens"))}" [{ticks}]',
@@ -90,13 +128,17 @@ def text_form(chart: Chart) -> Markdown:
 
 
 def _columns(chart: Chart) -> str:
+    names = [
+        f"{i} = " + str(words("{line} ({colour})", line=clip(visible(str(series.name)), 60), colour=colour(i - 1)))
+        for i, series in enumerate(chart.series, 1)
+    ]
     table = [["", *(str(i) for i in range(1, len(chart.series) + 1))]]
     for at, n in enumerate(chart.x):
         values = [s.values[at] for s in chart.series]
         table.append([count(n), *(chart.text(v) if v is not None else "–" for v in values)])
     if any(s.limit for s in chart.series):
         table.append([str(words("in all")), *(chart.text(s.limit) if s.limit else "–" for s in chart.series)])
-    return _grid(table)
+    return "\n".join([*names, "", _grid(table)])
 
 
 def _signed(change: float) -> Ours:
@@ -236,7 +278,9 @@ def svg(chart: Chart) -> str:
             f'<polyline class="line {colour}" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b, _, _ in points)}"/>'
         )
         base = points[0][2] if points else 0.0
-        spelled = _thin([p[0] for p in points], 58) if len(chart.series) == 1 else set()
+        # Letters are larger on a narrow screen: a label takes up to ten units a character there.
+        longest = max((len(chart.text(p[2])) for p in points), default=0)
+        spelled = _thin([p[0] for p in points], max(58, 10 * longest + 8)) if len(chart.series) == 1 else set()
         for j, (a, b, v, i) in enumerate(points):
             change = f" ({_signed(v / base - 1)})" if base and chart.kind == "speed" and v != base else ""
             out.append(

@@ -294,6 +294,28 @@ def test_mermaid_leaves_lengths_without_a_value_out() -> None:
     assert '"126K"' in str(mermaid(chart))
 
 
+def test_mermaid_names_no_more_lengths_than_its_axis_can_hold_and_keeps_both_ends_and_the_step() -> None:
+    charts = {c.id: c for c in build(wide(60, 4)).charts}
+    for chart in charts.values():
+        drawing = str(mermaid(chart))
+        ticks = re.findall(r'"([0-9.]+[Kk]?)"', drawing.split("x-axis")[1].split("\n")[0])
+        assert len(ticks) <= 12
+        assert (ticks[0], ticks[-1]) == ("2K", "120K")
+        assert drawing.count("#") == drawing.count("line [")  # each line has a colour that is seen on both grounds
+    mark = charts["generation"].mark
+    assert mark is not None
+    assert mark.shape == "step"
+    assert f'"{charts["generation"].x[mark.after] // 1024}K"' in str(mermaid(charts["generation"]))
+
+
+def test_a_recall_map_of_many_lengths_keeps_the_longest() -> None:
+    document = wide(60, 1)
+    heat = build(document).heat
+    assert heat is not None
+    assert heat.lengths[-1] == max(r.input_tokens for r in document.rungs)
+    assert len(heat.lengths) <= 24
+
+
 def test_a_sparkline_has_one_sign_for_each_value() -> None:
     assert sparkline([0, 5, None, 10]) == "▁▅ █"
     assert sparkline([0, 0]) == "▁▁"
