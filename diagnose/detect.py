@@ -14,9 +14,9 @@ import psutil
 
 from diagnose.look import asked_window, find_process
 from probes.backends.base import Backend
-from probes.backends.commands import parse_command
 from probes.backends.http import Http
 from probes.backends.recognise import recognise, recognise_command
+from probes.backends.settings_files import with_files
 from probes.evidence.errors import CtxDoctorError, StillLoadingError, WrongKeyError
 from probes.evidence.subject import WindowReading
 
@@ -123,7 +123,7 @@ def _described(url: str, backend: Backend) -> Seen:
         model = backend.model_identity().name
     process, _why = find_process(url)
     if process is not None:
-        settings = parse_command(process.argv, process.environment, backend.name)
+        settings = with_files(process, backend.name)
         types = [settings.settings.get(name) for name in ("kv_type_k", "kv_type_v")]
         quantised = any(one is not None and one.value not in WHOLE_TYPES for one in types)
         for piece in asked_window(settings, 0, "process"):

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from diagnose.ui import Ui
 from probes.backends.base import Backend
-from probes.backends.commands import as_text, detect_backend, parse_command
+from probes.backends.commands import as_text, detect_backend
 from probes.backends.http import Http, is_loopback
 from probes.backends.recognise import recognise
+from probes.backends.settings_files import with_files
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
 from probes.evidence.records import Evidence, Payload, Source, found, not_found
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
@@ -72,11 +73,11 @@ def find_process(url: str) -> tuple[ServerProcess | None, str]:
 
 
 def at_process(process: ServerProcess | None, why: str, backend: str | None, run: int) -> Iterator[Evidence]:
-    """Settings from the command line and environment of the server's process, and the window that was asked for there."""
+    """Settings from the command line and environment of the server's process and the files that these name, and the window that was asked for there."""
     if process is None:
         yield not_found(Configuration, "not-offered", why, source="process", run=run, origin="process")
         return
-    settings = parse_command(process.argv, process.environment, backend)
+    settings = with_files(process, backend)
     if detect_backend(process.argv) is None:
         # a program that starts the server by its own means: flags that it does not show are not the server's defaults
         shown = as_text(settings.command or ())[:400]

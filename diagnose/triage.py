@@ -93,8 +93,9 @@ def gather(
     answers: Sequence[Answer] = (),
     command: str | None = None,
     backend: str | None = None,
+    model: str | None = None,
 ) -> Gathered:
-    """Read everything that was given. ``-`` among the files is standard input.
+    """Read everything that was given. ``-`` among the files is standard input; ``model`` says which one of a settings file that holds several.
 
     A file that cannot be read is a problem in one line, kept as evidence; where nothing else was given it is raised. An answers file, a command
     or a server's name that is wrong is raised at once. BadFileError, CaseNewerError, InputError.
@@ -103,7 +104,7 @@ def gather(
     if files.count("-") + logs.count("-") > 1:
         raise InputError("standard input can be read once: give `-` a single time")
     for given in files:
-        _take(gathered, given, given)
+        _take(gathered, given, given, model=model)
     for given in logs:
         _take(gathered, given, given, as_log=True)
     if command is not None:
@@ -116,9 +117,9 @@ def gather(
     return gathered
 
 
-def _take(gathered: Gathered, given: str, name: str, *, as_log: bool = False) -> None:
+def _take(gathered: Gathered, given: str, name: str, *, as_log: bool = False, model: str | None = None) -> None:
     try:
-        evidence = read_log(given) if as_log else read_file(given)
+        evidence = read_log(given) if as_log else read_file(given, model)
     except CaseNewerError:
         raise
     except CtxDoctorError as error:
@@ -248,10 +249,10 @@ class _Blocks(io.RawIOBase):
         return size
 
 
-def read_file(given: str) -> list[Evidence]:
-    """Find out what a file is and read it: a log, a report, answers, an exported case, a client's settings; a folder: a case.
+def read_file(given: str, model: str | None = None) -> list[Evidence]:
+    """Find out what a file is and read it: a log, a report, answers, an exported case, a client's or a server's settings; a folder: a case.
 
-    BadFileError, CaseError, CaseNewerError.
+    BadFileError, InputError, CaseError, CaseNewerError.
     """
     from diagnose.case import JOURNAL, find  # noqa: PLC0415 - the case's machinery is needed only for folders
 
@@ -283,6 +284,10 @@ def read_file(given: str) -> list[Evidence]:
     if kind == "answers" and whole:
         as_json = given.lower().endswith(".json") or text.lstrip("\ufeff \t\r\n").startswith("{")
         return as_evidence(parse_answers(text.lstrip("\ufeff"), name=source.name, as_json=as_json), run=_BEFORE)
+    if given != "-" and _may_be_a_servers(Path(given)):
+        told = _server_settings(Path(given).expanduser(), model)
+        if told:
+            return told
     if given != "-" and Path(given).suffix.lower() in _SETTINGS_SUFFIXES:
         settings = _client_settings(Path(given))
         if settings:
@@ -342,6 +347,33 @@ def _rest(data: bytes, source: _Opened, name: str) -> str:
             raise BadFileError(f"{name} is larger than {MOST_CASE_BYTES >> 20} MiB; that is no exported case")
         pieces.append(block)
     return b"".join(pieces).decode("utf-8", "replace")
+
+
+def _may_be_a_servers(path: Path) -> bool:
+    from probes.backends.settings_files import NAMES, SUFFIXES  # noqa: PLC0415 - only for files
+
+    return path.name.lower() in NAMES or path.suffix.lower() in SUFFIXES
+
+
+def _server_settings(path: Path, model: str | None) -> list[Evidence]:
+    """Give the evidence of a server's settings file; nothing where it is none. InputError where it holds several models and none was named."""
+    from diagnose.look import asked_window  # noqa: PLC0415 - looks at machines, too, and is slow to load
+    from probes.backends.settings_files import read_settings_file  # noqa: PLC0415
+
+    try:
+        read = read_settings_file(path, model)
+    except BadFileError:
+        return []
+    evidence = [
+        found(read.configuration, source="file", run=_RUN, origin=path.name),
+        found(
+            BackendIdentity(name=read.backend, recognised_by=f"its settings file {path.name}"[:200]),
+            source="file",
+            run=_RUN,
+            origin=path.name,
+        ),
+    ]
+    return [*evidence, *asked_window(read.configuration, _RUN, path.name, source="file")]
 
 
 def _client_settings(path: Path) -> list[Evidence]:

@@ -18,7 +18,7 @@ Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILE…|-",
-        help="Logs, a pasted bug report, an exported case or a case's folder, answers, a client's settings; - is standard input.",
+        help="Logs, a pasted bug report, an exported case or a case's folder, answers, a client's or a server's settings; - is standard input.",
         show_default=False,
     ),
 ]
@@ -35,6 +35,7 @@ def triage_command(
     command: Command = None,
     symptom: opt.Symptom = None,
     backend: opt.BackendName = None,
+    model: opt.Model = None,
     case_name: Annotated[
         str | None, typer.Option("--case", help="Name of the case that is made.", show_default=False)
     ] = None,
@@ -54,7 +55,7 @@ def triage_command(
     from diagnose.triage import gather, judge_gathered  # noqa: PLC0415 - options are checked before anything heavy is loaded
 
     terminal = Terminal(quiet=quiet)
-    gathered = gather(files or (), logs=log or (), answers=given, command=command, backend=backend)
+    gathered = gather(files or (), logs=log or (), answers=given, command=command, backend=backend, model=model)
     for problem in gathered.problems:
         terminal.say(words("Note: {what}", what=problem))
     from diagnose.finish import tell  # noqa: PLC0415

@@ -451,8 +451,8 @@ class _Occurrence:
 
 
 def _looks_like_value(text: str) -> bool:
-    """Say whether a word can be a value: no flag, or a negative number."""
-    return not text.startswith("-") or bool(re.match(r"-\d", text)) or text == "-"
+    """Say whether a word can be a value: no flag, or a negative number, or flags that are handed on in one word."""
+    return not text.startswith("-") or bool(re.match(r"-\d", text)) or text == "-" or " " in text
 
 
 def _occurrences(own: Sequence[str], table: _Table) -> list[_Occurrence]:
@@ -727,9 +727,11 @@ def _settle(reader: _Reader, backend: str | None) -> None:
         reader.put(["context_shift"], shift.value == "on", shift.raw)
     if backend == "koboldcpp" and "rope" in reader.settings:
         rope = reader.settings.pop("rope")
-        reader.put(["rope_freq_scale"], rope.value[0], rope.raw)
-        if len(rope.value) > 1:
-            reader.put(["rope_freq_base"], rope.value[1], rope.raw)
+        # a scale of 0 means that the server chooses both by itself
+        if rope.value[0] > 0:
+            reader.put(["rope_freq_scale"], rope.value[0], rope.raw)
+            if len(rope.value) > 1:
+                reader.put(["rope_freq_base"], rope.value[1], rope.raw)
     spec = reader.settings.get("speculation")
     if spec is not None and isinstance(spec.value, list):
         reader.put(["speculation"], ",".join(spec.value), spec.raw)
@@ -737,6 +739,9 @@ def _settle(reader: _Reader, backend: str | None) -> None:
         _read_speculative_json(reader, spec)
     if backend == "tabbyapi":
         _read_tabby_cache(reader)
+    extra = reader.settings.get("extra_flags")
+    if backend == "text-generation-webui" and extra is not None and isinstance(extra.value, str):
+        _read_extra_flags(reader, extra)
 
 
 def _read_speculative_json(reader: _Reader, spec: Setting) -> None:
@@ -751,6 +756,22 @@ def _read_speculative_json(reader: _Reader, spec: Setting) -> None:
     if isinstance(told.get("num_speculative_tokens"), int):
         reader.put(["draft_n_max"], told["num_speculative_tokens"], spec.raw)
     reader.put(["speculation"], str(told.get("method", "draft"))[:200], spec.raw)
+
+
+def _read_extra_flags(reader: _Reader, extra: Setting) -> None:
+    """Read what is handed on to the llama-server behind: ``--ctx-checkpoints 8`` or, older, ``flag1,flag2=value``. They stand last, so they win."""
+    text = extra.value.strip()[:MOST_WORD]
+    if text.startswith("-"):
+        handed = split_command(text)
+    else:
+        handed = []
+        for part in (piece.strip() for piece in text.split(",")):
+            name, equals, value = part.partition("=")
+            if name:
+                handed += [("--" if len(name) > 3 else "-") + name, *([value] if equals else [])]
+    read = parse_command(["llama-server", *handed], None, "llama.cpp", source=reader.source)
+    for variable, setting in read.settings.items():
+        reader.put([variable], setting.value, f"{extra.raw[:40]}… {setting.raw}" if len(extra.raw) > 40 else extra.raw)
 
 
 def _read_tabby_cache(reader: _Reader) -> None:
@@ -845,6 +866,55 @@ def parse_preset(text: str, section: str | None = None, *, source: Source = "fil
             reader.put(off.variables, value.lower() in _FALSE, stripped)
     _settle(reader, "llama.cpp")
     return Configuration(settings=reader.settings, unread=reader.unread)
+
+
+def parse_named(told: Mapping[str, Any], backend: str, *, source: Source = "file") -> Configuration:
+    """Read settings that a file gives by the names of a server's long flags, with or without dashes: ``max_seq_len: 8192``.
+
+    An entry that is none of that server's flags is left out, and so is one that is null. Never raises on bad input.
+    """
+    table = _table(backend)
+    reader = _Reader(source)
+    entries = list(told.items())[:MOST_WORDS]
+    names = {_spelled("--" + str(name)[:200]) for name, _value in entries}
+    for name, value in entries:
+        spelled = _spelled("--" + str(name)[:200])
+        flag, off = table.on.get(spelled), table.turned_off.get(spelled)
+        if value is None or (flag is None and off is None) or spelled in SECRET_FLAGS:
+            continue
+        raw = f"{name}: {value}"[:4096] if isinstance(value, str | int | float) else f"{name}: …"
+        if isinstance(value, bool):
+            _read_switch(reader, flag, off, names, value=value, raw=raw)
+        elif flag is not None and isinstance(value, list):
+            if value and all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in value):
+                reader.flag(flag, ",".join(str(part) for part in value[:256]), raw)
+        elif flag is not None and isinstance(value, str | int | float):
+            whole = isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < 1 << 53
+            reader.flag(
+                flag, str(int(value)) if whole and flag.kind in {"int", "tokens", "layers"} else str(value), raw
+            )
+    _settle(reader, backend)
+    return Configuration(settings=reader.settings, unread=reader.unread)
+
+
+def _read_switch(
+    reader: _Reader, flag: Flag | None, off: Flag | None, names: set[str], *, value: bool, raw: str
+) -> None:
+    """Read a switch that a file says is on or off. Where both directions stand there, only the one that is on says something."""
+    if flag is not None:
+        both = any(_spelled(name) in names for name in flag.off)
+        if value or not both:
+            if flag.kind in {"switch", "onoff"}:
+                on = _switched_on(flag) if flag.kind == "switch" else "on"
+                if value or on in {"on", True}:
+                    reader.put(flag.variables, on if value else "off" if on == "on" else False, raw)
+            else:
+                reader.flag(flag, "true" if value else "false", raw)
+    elif off is not None:
+        both = any(_spelled(name) in names for name in off.names)
+        if value or not both:
+            on = "on" if off.kind == "onoff" else _switched_on(off)
+            reader.put(off.variables, ("off" if on == "on" else False) if value else on, raw)
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------------------------

@@ -315,6 +315,7 @@ LM_STUDIO_LOAD: Mapping[str, str] = MappingProxyType(
 
 VLLM: tuple[Flag, ...] = (
     _flag("model_path", "text", "--model"),
+    _flag("config_file", "text", "--config"),
     _flag("ctx", "tokens", "--max-model-len"),
     _flag("parallel", "tokens", "--max-num-seqs"),
     _flag("batch", "tokens", "--max-num-batched-tokens"),
@@ -350,6 +351,7 @@ VLLM: tuple[Flag, ...] = (
 
 SGLANG: tuple[Flag, ...] = (
     _flag("model_path", "text", "--model-path --model"),
+    _flag("config_file", "text", "--config"),
     _flag("ctx", "int", "--context-length"),
     _flag("parallel", "int", "--max-running-requests"),
     _flag("pool", "int", "--max-total-tokens"),
