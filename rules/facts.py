@@ -1471,6 +1471,10 @@ NEAR_POWER_OF_TWO = _yes(
 )
 DRAFT_WINDOW_FULL = _yes("speculation.draft_window_full", words("The text is longer than the draft's own window"))
 DRAFT_ACCEPTED = _share("speculation.accepted", words("Share of drafted tokens that were accepted"))
+SPECULATION_GAIN = _ratio(
+    "speculation.gain",
+    words("Generation speed with speculation, as a multiple of the speed without it: at best"),
+)
 STORED_PROMPTS_LARGE = _yes(
     "cache.store_is_large",
     words("Earlier prompts may be kept in system memory without a limit, or with 4 GiB and more"),

@@ -31,6 +31,7 @@ from rules.facts import (
     REPEATED_LIMIT_SECONDS,
     REUSED_SHARE,
     SEVERAL_DEVICES,
+    SPECULATION_GAIN,
     SPEED_COMPLAINT,
     SPEED_SHAPE,
     STORED_PROMPTS_LARGE,
@@ -104,6 +105,10 @@ def _kind_of(event: LogEvent) -> str | None:
     if event.event == "http":
         return _BY_STATUS.get(event.status or 0)
     return _BY_EVENT.get(event.event)
+
+
+ENOUGH_DRAFTED = 40
+"""Fewer drafted tokens say nothing about a share of them."""
 
 
 @derivation(
@@ -325,10 +330,36 @@ def drafting(sight: Sight) -> Iterator[Reading]:
         yield reading(
             DRAFT_ACCEPTED, min(1.0, sum(c.accepted_tokens or 0 for _e, c in drafted) / total), drafted[-1][0]
         )
-    logged = [(e, v) for e, v in sight.of(LogEvent) if v.event == "speculation" and v.accepted is not None and v.of]
-    if logged:
-        evidence, event = logged[-1]
-        yield reading(DRAFT_ACCEPTED, min(1.0, (event.accepted or 0) / (event.of or 1)), evidence)
+    for evidence, event in reversed([(e, v) for e, v in sight.of(LogEvent) if v.event == "speculation"]):
+        drafted_tokens = event.of or event.count
+        if event.accepted is not None and drafted_tokens:
+            yield reading(DRAFT_ACCEPTED, min(1.0, event.accepted / drafted_tokens), evidence)
+            return
+
+
+@derivation(reads=(Completion, LogEvent), gives=(SPECULATION_GAIN,))
+def gain(sight: Sight) -> Iterator[Reading]:
+    """What speculation multiplied the generation speed by, at best, from our own answers and the time that the log says went into drafting.
+
+    Without it, each token would have taken a step of the main model. A step that checks a draft takes at least as long as one of a single token, so the
+    time of the steps that were made, one for each token that was not drafted, gives an upper bound for a step: the speed without is that fast or faster.
+    """
+    answers = [
+        c
+        for _e, c in sight.of(Completion)
+        if c.drafted_tokens and c.accepted_tokens is not None and c.server_generation_s and c.generated_tokens
+    ]
+    logged = [(e, v) for e, v in sight.of(LogEvent) if v.event == "speculation" and v.key == "drafting" and v.of]
+    if not answers or not logged:
+        return
+    evidence, totals = logged[-1]
+    drafted = sum(c.drafted_tokens or 0 for c in answers)
+    tokens = sum((c.generated_tokens or 1) - 1 for c in answers)
+    steps = tokens - sum(c.accepted_tokens or 0 for c in answers)
+    taken = sum(c.server_generation_s or 0.0 for c in answers)
+    checking = taken - drafted * (totals.seconds or 0.0) / (totals.of or 1)
+    if drafted >= ENOUGH_DRAFTED and steps > 0 and 0 < checking <= taken:
+        yield reading(SPECULATION_GAIN, tokens * checking / (steps * taken), evidence)
 
 
 @derivation(needs=(TOLD_DRAFT_WINDOW, TOLD_FAILS_AT, TOLD_SENT_TOKENS, TOLD_TOTAL_TOKENS), gives=(DRAFT_WINDOW_FULL,))

@@ -26,6 +26,7 @@ from rules.facts import (
     FAILURE_KINDS,
     GENERATION_LONG,
     SPECULATION,
+    SPECULATION_GAIN,
     SPEED_SHAPE,
     TOLD_CHANGED,
     TOLD_SLOW_PART,
@@ -42,6 +43,14 @@ RULE = Rule(
             TOLD_SPECULATION_OFF.is_("cures"),
             if_true=STRONG,
             if_false=-FAIR,
+        ),
+        Clue(
+            words(
+                "By the time that drafting took and by what was accepted, writing is slower with speculation than without."
+            ),
+            SPECULATION_GAIN < 0.95,
+            # an upper bound: above one it does not say that speculation gains, so nothing follows then
+            if_true=DECISIVE,
         ),
         Clue(words("The draft's own window is full."), DRAFT_WINDOW_FULL.is_(True), if_true=STRONG),
         Clue(

@@ -30,6 +30,7 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ("slot print_timing: id  1 | task 17 | prompt eval time =     336.86 ms /     1 tokens (  336.86 ms per token,     2.97 tokens per second)", "timing", {"phase": "prefill", "tokens": 1, "tps": 2.97}),
     ("llama_print_timings:        eval time =    4511.96 ms /    16 runs   (  300.80 ms per token,     3.32 tokens per second)", "timing", {"phase": "generation", "tokens": 16}),
     ("slot print_timing: id  0 | task 9 | draft acceptance = 0.75000 (   75 accepted /   100 generated), mean len =  3.00", "speculation", {"accepted": 75, "count": 100, "value": 0.75}),
+    ("1.30.881.856 I spec common_specu: statistics     draft-simple: #calls(b,g,a) =    6     36     36, #gen drafts =     36, #acc drafts =    36, #gen tokens =    258, #acc tokens =   246, #mean acc len = 7.83, #acc rate/pos = (1.000, 1.000, 1.000, 0.833, 0.833, 0.833, 0.667, 0.667), dur(b,g,a) = 0.047, 32989.713, 0.038 ms", "speculation", {"key": "drafting", "of": 258, "accepted": 246}),
     ("slot print_timing: id  0 | task 9 | draft acceptance rate = 0.57576 (  171 accepted /   297 generated)", "speculation", {"accepted": 171, "count": 297}),
     ("E srv  send_error: task id = 34, error: request (1500 tokens) exceeds the available context size (1024 tokens), try increasing it", "refused", {"tokens": 1500, "limit": 1024}),
     ("the request exceeds the available context size, try increasing it", "refused", {}),

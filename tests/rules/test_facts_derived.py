@@ -476,3 +476,30 @@ def test_a_ratio_is_a_number_or_nothing(of, to):
     """No division by zero, no infinity, no NaN."""
     value = ratio(of, to)
     assert value is None or not math.isnan(value)
+
+
+def test_what_speculation_gains_is_bounded_by_the_steps_that_were_made_and_the_time_that_drafting_took():
+    """Law: without it each token takes a step, and a step takes no longer than one that checked a draft: so much, and no more, is known."""
+    drafted = event("speculation", key="drafting", of=400, accepted=80, seconds=8.0)
+    answer = found(
+        Completion(generated_tokens=101, drafted_tokens=200, accepted_tokens=40, server_generation_s=5.0),
+        source="server",
+    )
+    # 100 tokens in 60 steps: 4 s went into drafting 200 tokens, 1 s into 60 steps; 100 such steps take 1.67 s, and it took 5
+    found_facts = facts(answer, drafted)
+    assert found_facts.value(f.SPECULATION_GAIN) == pytest.approx(100 * 1.0 / (60 * 5.0))
+    # with a draft that costs nothing it is what the acceptance gives
+    free = event("speculation", key="drafting", of=400, accepted=80, seconds=0.0)
+    assert facts(answer, free).value(f.SPECULATION_GAIN) == pytest.approx(100 / 60)
+    # too few drafts, or no log of the time: not known
+    few = found(
+        Completion(generated_tokens=10, drafted_tokens=20, accepted_tokens=4, server_generation_s=1.0), source="server"
+    )
+    assert facts(few, drafted).value(f.SPECULATION_GAIN) is None
+    assert facts(answer).value(f.SPECULATION_GAIN) is None
+
+
+def test_the_share_of_accepted_drafts_is_read_from_any_line_that_says_it():
+    """Law: one server's line counts what was drafted for one answer, another's since it began; both are that share."""
+    assert facts(event("speculation", count=200, accepted=50)).value(f.DRAFT_ACCEPTED) == 0.25
+    assert facts(event("speculation", of=400, accepted=300)).value(f.DRAFT_ACCEPTED) == 0.75

@@ -426,6 +426,7 @@ RULES: tuple[Rule, ...] = (
     rule("timing", "tg_3s", r"n_gen =\s*(?P<tokens>\d+), tg =\s*(?P<tps>[\d.]+) t/s", phase="generation", key="so-far"),
     rule("timing", "± ", r"\|\s*(?P<key>pp|tg)(?P<tokens>\d+)(?: @ d(?P<of>\d+))?\s*\|\s*(?P<tps>[\d.]+)\s*±", make=lambda m, f: [("timing", {**f, "phase": "prefill" if m["key"] == "pp" else "generation", "key": "bench"})]),
     rule("speculation", ("draft acceptance", "n_drafted", "acceptance rate"), r"draft acceptance(?: rate)? = (?P<number>[\d.]+) \(\s*(?P<accepted>\d+) accepted /\s*(?P<count>\d+) generated", make=_draft_rate),
+    rule("speculation", "#gen tokens", r"#gen tokens =\s*(?P<of>\d+), #acc tokens =\s*(?P<accepted>\d+).*dur\(b,g,a\) = [\d.]+, (?P<seconds_ms>[\d.]+)", key="drafting"),
     rule("speculation", ("n_accept", "n_drafted"), r"n_(?:accept|acc)\w*\s*=\s*(?P<accepted>\d+)|n_drafted\s*=\s*(?P<count>\d+)", make=_draft_rate),
     rule("speculation", ("speculative decoding not supported", "speculative decoding will"), reason="not supported", on=False, level="warning"),
     rule("speculation", ("adding speculative implementation", "speculative decoding context initialized", "speculative decoding enabled", "MTP context", "draft model loaded"), r"(?P<reason>draft-\w+|MTP|eagle\w*|ngram[\w-]*)?", on=True),
