@@ -45,18 +45,18 @@ class Scenario:
     target: int | None = None
     address_space_bytes: int | None = None
     model: Path | None = None
-    gives_up_s: int | None = None
-    """Seconds after which a proxy before the server closes a connection."""
+    beside: str | None = None
+    """What stands before the server, a kind of ``demo_beside``."""
 
 
 @contextlib.contextmanager
 def beside(planted: Scenario, server_port: int) -> Iterator[str | None]:
     """Have what stands beside the server running: gives the address that clients use, None where that is the server's own."""
-    if planted.gives_up_s is None:
+    if planted.beside is None:
         yield None
         return
     front = free_port()
-    command = (sys.executable, str(BESIDE), str(os.getpid()), str(planted.gives_up_s), str(front), str(server_port))
+    command = (sys.executable, str(BESIDE), str(os.getpid()), planted.beside, str(front), str(server_port))
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         yield f"http://127.0.0.1:{front}"
@@ -150,7 +150,7 @@ def scenario(name: str, seed: int, model: Path) -> Scenario:
     if name == "flaky":
         return _flaky(draw)
     if name == "slow-long-context":
-        return _slow(draw)
+        return _slow(draw, model)
     raise InputError(f"there is no scenario {name!r}; one of: {', '.join(SCENARIOS)}")
 
 
@@ -228,14 +228,24 @@ def _forgetting(draw: _Draw) -> Scenario:
 
 
 def _flaky(draw: _Draw) -> Scenario:
-    if draw.of((0, 1)) == 1:
+    fault = draw.of(("pool", "gives-up", "busy"))
+    if fault == "busy":
+        return Scenario(
+            "flaky",
+            ("-c", str(SHORT_WINDOW), "-np", "1"),
+            _answers("flaky"),
+            "a gateway that lets one request through at a time, and another client",
+            ("concurrency-limit",),
+            beside="one-at-a-time",
+        )
+    if fault == "gives-up":
         return Scenario(
             "flaky",
             ("-c", str(ROOMY_WINDOW), "-np", "1"),
             _answers("flaky"),
             "a proxy before the server that closes connections after 5 seconds",
             ("client-proxy-timeout",),
-            gives_up_s=5,
+            beside="gives-up",
         )
     return Scenario(
         "flaky",
@@ -246,8 +256,9 @@ def _flaky(draw: _Draw) -> Scenario:
     )
 
 
-def _slow(draw: _Draw) -> Scenario:
-    if draw.of((0, 1)) == 0:
+def _slow(draw: _Draw, model: Path) -> Scenario:
+    fault = draw.of(("checkpoints", "cache-off", "draft", "prefix"))
+    if fault == "checkpoints":
         return Scenario(
             "slow-long-context",
             ("-c", str(WINDOW), "-np", "1", "--ctx-checkpoints", "0"),
@@ -255,24 +266,47 @@ def _slow(draw: _Draw) -> Scenario:
             "sliding-window layers without a checkpoint to go back to",
             ("prompt-cache-miss-swa-hybrid",),
         )
+    if fault == "cache-off":
+        return Scenario(
+            "slow-long-context",
+            ("-c", str(WINDOW), "-np", "1", "--no-cache-prompt"),
+            _answers("slow-long-context"),
+            "a prompt cache that is switched off",
+            ("prompt-cache-not-implemented",),
+        )
+    if fault == "draft":
+        draft = rewritten(model, "rope.freq_base", 2000.0, "guesses-badly")
+        return Scenario(
+            "slow-long-context",
+            ("-c", str(SHORT_WINDOW), "-np", "1", "-md", str(draft), "--draft-max", "8"),
+            _answers("slow-long-context"),
+            "a draft model that is as slow as the model and often wrong",
+            ("speculative-overhead",),
+        )
     return Scenario(
         "slow-long-context",
-        ("-c", str(WINDOW), "-np", "1", "--no-cache-prompt"),
+        ("-c", str(SHORT_WINDOW), "-np", "1", "--swa-full"),
         _answers("slow-long-context"),
-        "a prompt cache that is switched off",
-        ("prompt-cache-not-implemented",),
+        "a gateway that puts the time in front of every prompt",
+        ("prompt-cache-miss-prefix-changed",),
+        beside="puts-the-time-in-front",
     )
 
 
 def trained_to(model: Path, window: int) -> Path:
-    """Give a copy of a GGUF whose header says another training length: the server then caps its window, as it does for any model.
+    """Give a copy of a GGUF whose header says another training length: the server then caps its window, as it does for any model."""
+    return rewritten(model, "context_length", window, f"trained-{window}")
+
+
+def rewritten(model: Path, key: str, value: float, name: str) -> Path:
+    """Give a copy of a GGUF with one number of its header changed: ``<architecture>.<key>``.
 
     The copy is made once and kept in the data folder. BadFileError if the header has no such value.
     """
-    place, size = _context_length_at(model)
+    place, form = _value_at(model, key)
     folder = data_home() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    copy = folder / f"{model.stem}-trained-{window}.gguf"
+    copy = folder / f"{model.stem}-{name}.gguf"
     whole = model.stat().st_size
     if not copy.exists() or copy.stat().st_size != whole:
         neighbour = copy.with_suffix(f".{os.getpid()}.part")
@@ -280,29 +314,26 @@ def trained_to(model: Path, window: int) -> Path:
             shutil.copyfile(model, neighbour)
             with neighbour.open("r+b") as file:
                 file.seek(place)
-                file.write(struct.pack("<I" if size == 4 else "<Q", window))
+                file.write(struct.pack(form, value))
             neighbour.replace(copy)
         finally:
             neighbour.unlink(missing_ok=True)
     return copy
 
 
-def _context_length_at(model: Path) -> tuple[int, int]:
-    """Find where a header keeps ``<architecture>.context_length``: (offset in the file, bytes)."""
+FORMS = {4: "<I", 5: "<i", 6: "<f", 10: "<Q", 11: "<q", 12: "<d"}
+"""GGUF's numbers by the type that the header gives."""
+
+
+def _value_at(model: Path, key: str) -> tuple[int, str]:
+    """Find where a header keeps ``<architecture>.<key>``: (offset in the file, how it is packed)."""
     with model.open("rb") as file:
         head = file.read(1 << 20)
-    for key in (b".context_length",):
-        at = head.find(key)
-        if at > 0:
-            start = at + len(key)
-            (kind,) = struct.unpack_from("<I", head, start)
-            if kind in {4, 5}:
-                return start + 4, 4
-            if kind in {10, 11}:
-                return start + 4, 8
-    raise BadFileError(f"the header of {model.name} has no training length; give another model with --model")
-
-
-def port() -> int:
-    """Give a free loopback port for the server."""
-    return free_port()
+    wanted = f".{key}".encode()
+    at = head.find(wanted)
+    if at > 0:
+        start = at + len(wanted)
+        (kind,) = struct.unpack_from("<I", head, start)
+        if kind in FORMS:
+            return start + 4, FORMS[kind]
+    raise BadFileError(f"the header of {model.name} has no number {key}; give another model with --model")

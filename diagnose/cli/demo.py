@@ -12,6 +12,7 @@ from diagnose.finish import check_format, check_out, tell
 from diagnose.options import RunOptions
 from diagnose.perform import open_or_create, perform
 from probes.evidence.words import words
+from probes.process import free_port
 
 ScenarioName = Annotated[
     str, typer.Argument(help="healthy, immediate-oom, fixed-length-error, slow-long-context, forgetting or flaky.")
@@ -43,7 +44,7 @@ def demo_command(
     check_out(out)
     path = demo.model_path(model)
     planted = demo.scenario(scenario, seed, path)
-    port = demo.port()
+    port = free_port()
     command = demo.server_command(planted.model or path, port, planted.flags)
     options = RunOptions(
         launch=command,
