@@ -31,7 +31,10 @@ class LlamaChild:
 
 
 def find_child(http: Http, model_path: str | None = None) -> LlamaChild:
-    """Find the llama-server behind a server at a loopback address. NotOfferedError, with why, where there is none or it cannot be seen."""
+    """Find the llama-server behind a server at a loopback address. NotOfferedError, with why, where there is none or it cannot be seen.
+
+    ``model_path``: the end of the path of the file that it has to hold; None where that is not known.
+    """
     if not is_loopback(http.base_url):
         raise NotOfferedError("the llama-server behind it can be seen on its own machine only")
     from probes.process import process_behind, read_process  # noqa: PLC0415 - looks at processes only when asked
@@ -51,7 +54,10 @@ def find_child(http: Http, model_path: str | None = None) -> LlamaChild:
             for one in found
             if str(one[1].settings["model_path"].value if "model_path" in one[1].settings else "").endswith(model_path)
         ]
-        found = named or found
+        if found and not named:
+            # another model's llama-server knows nothing of this one
+            raise NotOfferedError("none of the llama-servers that it runs holds this model just now")
+        found = named
     if not found:
         raise NotOfferedError("it runs no llama-server of its own just now, or this user may not see it")
     if len(found) > 1:

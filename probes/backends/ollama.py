@@ -6,6 +6,7 @@ are cut without a word, which is what the truncation probe wants to see: nothing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -19,7 +20,6 @@ from probes.evidence.subject import Configuration, ModelIdentity, Setting, Windo
 
 DEFAULT_TIERS = ((47, 262_144), (23, 32_768), (0, 4_096))
 """(GiB of all VRAM at least, default window): what Ollama takes when nothing sets it (0.33)."""
-
 
 _BY_CHILD = ("parallel", "kv_type_k", "kv_type_v", "flash_attention", "batch", "ubatch")
 
@@ -175,7 +175,19 @@ class Ollama(OpenAiCompatible):
 
     def child(self) -> LlamaChild:
         """Give the llama-server that holds the model, on this machine. NotOfferedError where it cannot be seen (or an older Ollama has none)."""
-        return find_child(self.http)
+        return find_child(self.http, self._blob())
+
+    def _blob(self) -> str | None:
+        """Give the file that the model is made of, by which its llama-server is told from those of other loaded models."""
+        try:
+            made_of = parse_modelfile(text_of(self._show().get("modelfile"), 1_000_000) or "").settings.get(
+                "model_path"
+            )
+        except CouldNotLookError:
+            return None
+        name = made_of.value if made_of is not None and isinstance(made_of.value, str) else ""
+        *folders, file = re.split(r"[\\/]", name)
+        return file if folders and file else None
 
     def configuration(self) -> Configuration:
         """The Modelfile's parameters, the share of the model on the GPU, and the child's command line where it can be seen."""
@@ -200,11 +212,7 @@ class Ollama(OpenAiCompatible):
             why = str(error)
             return Configuration(
                 settings=settings,
-                unread={
-                    name: why
-                    for name in ("parallel", "kv_type_k", "kv_type_v", "flash_attention", "batch", "ubatch")
-                    if name not in settings
-                },
+                unread={name: why for name in _BY_CHILD if name not in settings},
             )
         command = child.configuration.command
         # The child is told the window of all slots together; what one request may use is what /api/ps says.
