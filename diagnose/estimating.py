@@ -255,7 +255,7 @@ def document(
         found["by_cache_type"] = _once(planner, "types", (), lambda: _by_cache_type(planner))
         split = planner.best_split(settings.ctx or model.shape.trained_window or None)
         found["even_split"] = None if split is None else list(split)
-    found["basis"]["error"] = planner.error_bytes(budget.compute_bytes)
+    found["basis"]["error"] = planner.error_bytes(budget)
     return found
 
 

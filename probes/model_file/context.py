@@ -84,6 +84,10 @@ class ContextSettings:
     flash_attn: str = "auto"
     kind: str = "default"
     rollback: int = 0
+    outputs: int = 0
+    """For how many tokens of a micro-batch logits are reserved; 0: one a slot, as llama-server does from b9500 on."""
+    wide_masks: bool = False
+    """Whether attention masks are f32 (and f16 besides for flash attention), as before b9500."""
 
 
 @dataclass(slots=True)

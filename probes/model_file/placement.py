@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 
 from probes.evidence.errors import InputError
 
+from .compute import HostWeights
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .gguf_header import GgufHeader
     from .shape import Shape
 
@@ -103,6 +107,33 @@ class Weights:
         """Give the bytes on each device, and on the host. ``overrides``: (regular expression, device or HOST), the first match counts."""
         on = [0] * devices
         host = 0
+        for name, _layer, size, device in self._placed(place, overrides):
+            if name.endswith("(as output)") and device == HOST:
+                continue  # the table in host memory serves as output too
+            if device == HOST:
+                host += size
+            else:
+                on[device] += size
+        return on, host
+
+    def largest_on_host(self, place: Sequence[int], overrides: Sequence[tuple[str, int]] = ()) -> HostWeights:
+        """Give the largest tensors that stay in host memory and are multiplied with: of feed-forward layers, of attention, of the output."""
+        feed_forward = attention = output = 0
+        for name, layer, size, device in self._placed(place, overrides):
+            if device != HOST or layer == HOST:
+                continue
+            if layer == len(self.layers):
+                output = max(output, size)
+            elif ".ffn_" in name:
+                feed_forward = max(feed_forward, size)
+            else:
+                attention = max(attention, size)
+        return HostWeights(feed_forward, attention, output)
+
+    def _placed(
+        self, place: Sequence[int], overrides: Sequence[tuple[str, int]]
+    ) -> Iterator[tuple[str, int, int, int]]:
+        """Yield each tensor's name, layer, bytes and device."""
         rules: list[tuple[Callable[[str], object], int]] = []
         for pattern, target in overrides:
             try:
@@ -110,14 +141,8 @@ class Weights:
             except re.error as error:
                 raise InputError(f"the override {pattern[:80]!r} is no regular expression: {error}") from None
         for name, layer, size in self.names:
-            if name.endswith("(as output)") and place[-1] == HOST:
-                continue  # the table in host memory serves as output too
-            device = next((target for search, target in rules if search(name)), HOST if layer == HOST else place[layer])
-            if device == HOST:
-                host += size
-            else:
-                on[device] += size
-        return on, host
+            usual = HOST if layer == HOST else place[layer]
+            yield name, layer, size, next((target for search, target in rules if search(name)), usual)
 
 
 def _layer_of(name: str) -> int | None:

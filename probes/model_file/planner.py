@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .compute import ERROR_BYTES, ERROR_SHARE, compute_bytes
+from .compute import ERROR_BYTES, ERROR_SHARE, NOTHING, HostWeights, Phases, phases
 from .context import CACHE_TYPES, ContextSettings, Memory, Plan, Refused, check, memory_of, plan
 from .gguf_header import GgufHeader, read_header
 from .placement import HOST, Weights, fill_in_order, place_layers
@@ -31,6 +31,8 @@ _ROLLBACK = 3
 """llama-server drafts three tokens unless told otherwise, and keeps as many states to go back to."""
 _NO_TRAINED_WINDOW = 1 << 24
 _MOST_KEPT = 512
+_LEAST_OFFLOADED = 32
+"""From so many tokens on llama.cpp copies host weights to a device instead of working on them there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Model:
         self._plans: dict[tuple[str, str, bool, str, int], Plan | Refused] = {}
         self._weights: dict[bool, Weights] = {}
         self._placed: dict[object, tuple[list[int], int]] = {}
+        self._on_host: dict[object, HostWeights] = {}
         self.missing_bytes = header.missing_bytes()
         self.answers: dict[object, object] = {}
         """What does not depend on the window and was worked out before, for many settings in a row."""
@@ -113,6 +116,17 @@ class Model:
                 self._placed.clear()
             self._placed[key] = self.weights(drafting=drafting).on_devices(place, devices, overrides)
         return self._placed[key]
+
+    def largest_on_host(
+        self, place: list[int], overrides: tuple[tuple[str, int], ...], *, drafting: bool
+    ) -> HostWeights:
+        """Give the largest tensors that a device must copy as it works, for a placement."""
+        key = (tuple(place), overrides, drafting)
+        if key not in self._on_host:
+            if len(self._on_host) >= _MOST_KEPT:
+                self._on_host.clear()
+            self._on_host[key] = self.weights(drafting=drafting).largest_on_host(place, overrides)
+        return self._on_host[key]
 
 
 @dataclass(slots=True)
@@ -189,6 +203,7 @@ class _Running:
     settings: ContextSettings
     place: list[int]
     follows: bool = False
+    on_host: HostWeights = NOTHING
     part_rows: list[list[int]] = field(default_factory=list)
     state: list[int] = field(default_factory=list)
 
@@ -242,6 +257,9 @@ class Planner:
             )
             return
         running = _Running(planned, settings, place, follows)
+        if self.devices and settings.ubatch >= _LEAST_OFFLOADED:
+            drafting = settings.kind == "mtp"
+            running.on_host = model.largest_on_host(place, () if follows else self.options.overrides, drafting=drafting)
         count = len(self.devices) + 1
         for part in planned.parts:
             rows = [0] * count
@@ -283,8 +301,7 @@ class Planner:
             memory = memory_of(running.planned, settings)
             first = first or memory
             deep = max(1, settings.parallel) * (1 + running.planned.rollback)
-            work = compute_bytes(running.planned, memory, settings)
-            computes = self._computes(running, memory, work)
+            computes = self._computes(running, phases(running.planned, memory, settings))
             for index, need in enumerate(needs):
                 kv = sum(
                     rows[index] * cache.cells * cache.streams
@@ -303,20 +320,32 @@ class Planner:
         needs[0 if self.devices and not self.options.projector_on_host else -1].other += projector
         return Budget(first, needs[:-1], needs[-1], compute, draft_bytes, projector)
 
-    def _computes(self, running: _Running, memory: Memory, work: int) -> list[int]:
-        """Give each device its work space: the graph's peak where it has layers, only inputs on a host that has none."""
+    def _computes(self, running: _Running, work: Phases) -> list[int]:
+        """Give each device its work space: the graph's peak where it has layers, only inputs on a host beside devices.
+
+        What stays on the host is worked on by the first device, which copies the weights as it comes to them (``--op-offload``); only attention over
+        caches that were kept on the host is done there.
+        """
         shape = running.planned.shape
         count = len(self.devices)
+        if not count:
+            return [work.peak()]
         used = set(running.place)
         if running.settings.kind == "mtp":  # runs the prediction layers and the output alone
             used = {*running.place[shape.layers :], running.place[-1]}
-        inputs = 4 * memory.ubatch * shape.width + 2 * memory.ubatch * max((c.cells for c in memory.caches), default=0)
         pipelined = (
             count > 1 and HOST not in used and len(used) > 1 and self.options.kv_offload and not self.options.overrides
         )
-        copies = (_PIPELINE_COPIES - 1) * inputs if pipelined else 0
-        result = [work + copies if index in used else 0 for index in range(count)]
-        host = work if HOST in used or not self.options.kv_offload else inputs
+        more = _PIPELINE_COPIES - 1 if pipelined else 0
+        last = max(running.place[-1], 0)
+        result = [0] * count
+        for index in range(count):
+            fetched = running.on_host if index == 0 else NOTHING
+            if index in used or any(fetched):
+                result[index] = work.peak(logits=index == last, copied=fetched) + more * (work.inputs + work.masks)
+        host = 2 * work.inputs + (1 + more) * (work.cast or work.masks)
+        if not self.options.kv_offload:
+            host = max(host, work.masks + work.attention)
         return [*result, host]
 
     def fits(self, ctx: int) -> bool | None:
@@ -477,9 +506,9 @@ class Planner:
 
         return share(name) < max(share(self.settings.kv_k), share(self.settings.kv_v))
 
-    def error_bytes(self, compute: int) -> int:
-        """Say by how much the work space may be off."""
-        return max(ERROR_BYTES, int(compute * ERROR_SHARE))
+    def error_bytes(self, budget: Budget) -> int:
+        """Say by how much the work space of any one device may be off."""
+        return max(ERROR_BYTES, int(max(need.compute for need in budget.all()) * ERROR_SHARE))
 
 
 def replace_need(need: DeviceNeed, more: int) -> DeviceNeed:

@@ -164,9 +164,9 @@ def budget_of(
         raise RefusedSettingError(str(planner.refused))
     at = planner.at(settings.ctx)
     longest = planner.longest()
-    error = planner.error_bytes(at.compute_bytes) + more_error
+    error = planner.error_bytes(at) + more_error
     # what one change does is said for the window that it leads to, and so is its error
-    near = planner.error_bytes(longest.budget.compute_bytes) + more_error if longest and longest.budget else error
+    near = planner.error_bytes(longest.budget) + more_error if longest and longest.budget else error
     return MemoryBudget(
         basis="model",
         ctx=at.memory.ctx,

@@ -53,6 +53,8 @@ class Shape:
     causal: bool = True
     compressed: bool = False
     """MLA: one compressed key a token, no values."""
+    head_mla: int = 0
+    """Width of a key head before compression."""
     windowed: bool = False
     window: int = 0
     in_window: list[bool] = field(default_factory=list)
@@ -64,6 +66,8 @@ class Shape:
     state: int = 0
     conv_width: int = 0
     """Channels of that convolution."""
+    token_shift: bool = False
+    """Whether layers look at the token before (RWKV)."""
     layer_input: int = 0
     """Width of the input that each layer gets of its own (Gemma 3n and 4); 0: none."""
     ngram_state: int = 0
@@ -260,6 +264,7 @@ def _compressed(shape: Shape, keys: _Keys) -> None:
     if shape.rule.mla:
         key, value = keys.whole("attention.key_length_mla", 0), keys.whole("attention.value_length_mla", 0)
         shape.compressed = key != 0 and value != 0
+        shape.head_mla = key
     if shape.architecture in {"kimi-k3", "glm5-next"}:
         shape.head_v = keys.whole("attention.kv_lora_rank", shape.head_v)
 
@@ -336,6 +341,7 @@ def _states(shape: Shape, keys: _Keys) -> None:
     if head_size:
         shape.conv_state = keys.whole("token_shift_count", 2) * shape.width
         shape.state = shape.width * head_size
+        shape.token_shift = True
     elif cache:
         shape.conv_state = shape.width * (cache - 1)
         shape.state = 0
