@@ -1,30 +1,37 @@
-"""``run --launch CMD --auto``: test, judge, change one thing, again, until the target is verified, the budget is used, or nothing is left that keeps quality.
+"""``run --auto``: test, judge, change one thing, again, until the target is verified, the budget is used, or nothing is left that keeps quality.
 
-Each step is shown before it is done. A change that gained nothing is undone before the next. At the end the user's own command stands again: it
-is started where its server was running before, and only named where it was not. What an interrupted walk left, the next call puts right.
+With ``--launch`` the server is started with another command each time; without, a server whose own interface changes settings (Ollama, LM Studio,
+llama-manager) goes on running. Each step is shown before it is done. A change that gained nothing is undone before the next. At the end the user's
+server stands as before: started again where it was running, only named where it was not. What an interrupted walk left, the next call puts right.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from diagnose import look
 from diagnose.case import Case
 from diagnose.console import Terminal
+from diagnose.goal import reached
 from diagnose.judging import judged
 from diagnose.ledger import ledger, tried
+from diagnose.means import ByCommand, ByInterface, Means
 from diagnose.options import RunOptions
 from diagnose.perform import perform
 from diagnose.prediction import arithmetic, measured_first, starts_needed
 from diagnose.restoring import Ask, restoring
 from diagnose.running import Walk
-from diagnose.window import WindowVerdict, window_verdict
-from probes.backends.commands import as_text, change_command, detect_backend, masked, parse_command
+from diagnose.ui import Ui
+from diagnose.window import window_verdict
+from probes.backends.http import Http
+from probes.backends.standing import Standing, standing_of
 from probes.evidence.answers import Answer
-from probes.evidence.errors import CtxDoctorError, InputError
+from probes.evidence.errors import CtxDoctorError, InputError, NotOfferedError
 from probes.evidence.rungs import Criteria, LadderPlan
 from probes.evidence.words import Words, words
 from rules.engine import next_test, tried_key
@@ -38,10 +45,10 @@ LEAST_LEFT_S = 5.0
 
 @dataclass
 class Outcome:
-    """How the walk ended: the run whose configuration is the best one found, its command, and why it stopped."""
+    """How the walk ended: the run whose configuration is the best one found, how the server is run there, and why it stopped."""
 
     best: int
-    command: tuple[str, ...]
+    means: Means
     why: Words
     steps: int = 0
     reached: bool = False
@@ -50,9 +57,9 @@ class Outcome:
 
 @dataclass
 class _State:
-    """The walk so far. ``current``: the command with every change that was kept; ``best``: the run that measured it."""
+    """The walk so far. ``current``: the user's server with every change that was kept; ``best``: the run that measured it."""
 
-    current: tuple[str, ...]
+    current: Means
     best: int = 0
     declined: set[tuple[str, str]] = field(default_factory=set)
     steps: int = 0
@@ -66,16 +73,23 @@ def walk_auto(
     terminal: Terminal,
     once: Perform,
     ask: Ask,
+    standing: Standing | None = None,
 ) -> Outcome:
-    """Walk. ``once`` does one run; ``ask`` is shown each step and says whether to do it. InputError without a command.
+    """Walk. ``once`` does one run; ``ask`` is shown each step and says whether to do it.
+
+    ``standing``: the interface of a running server, where there is no command. InputError with neither.
 
     KeyboardInterrupt passes through when the server is as it was.
     """
     original = options.launch
-    if not original:
+    if original:
+        with restoring(case, original, options.launch_env, terminal, ask):
+            means = ByCommand(original, options.backend, options.launch_env)
+            return _walk(case, options, criteria, answers, terminal, once, ask, means)
+    if standing is None:
         raise InputError("--auto needs the command that starts the server: --launch 'llama-server -m …'")
-    with restoring(case, original, options.launch_env, terminal, ask):
-        return _walk(case, options, criteria, answers, terminal, once, ask)
+    # each run puts back what stood before it
+    return _walk(case, options, criteria, answers, terminal, once, ask, ByInterface(standing))
 
 
 def _walk(
@@ -86,16 +100,18 @@ def _walk(
     terminal: Terminal,
     once: Perform,
     ask: Ask,
+    means: Means,
 ) -> Outcome:
     ends = time.monotonic() + options.budget_s
-    original = tuple(options.launch or ())
-    options = options.model_copy(update={"target": options.target or _asked_window(original, options.launch_env)})
+    options = options.model_copy(update={"target": options.target or means.asked_window()})
     begun = time.monotonic()
     one = once(case, options, criteria, answers)
-    state = _State(original, best=one.run)
-    if one.options.launch is not None and one.options.launch != original:
-        # an interrupted run was gone on with: it had its own command
-        state.current = tuple(one.options.launch)
+    state = _State(means, best=one.run)
+    # an interrupted run was gone on with: it had its own command or settings
+    if isinstance(means, ByCommand) and one.options.launch and tuple(one.options.launch) != means.command:
+        state.current = replace(means, command=tuple(one.options.launch))
+    elif isinstance(means, ByInterface) and one.options.settings:
+        state.current = replace(means, settings=one.options.settings)
     could_not_look = one.could_not_look is not None
     while True:
         verdict = window_verdict(case, state.best)
@@ -142,9 +158,8 @@ def _walk(
         case.append("next-test", step.model_dump(mode="json"), run=state.best)
         begun = time.monotonic()
         plans = case.payloads(LadderPlan)
-        again = options.model_copy(
+        again = changed.put(options).model_copy(
             update={
-                "launch": changed,
                 "budget_s": left,
                 "output_tokens": options.output_tokens or (plans[-1].output_tokens if plans else None),
                 "first": measured_first(step.expects),
@@ -170,50 +185,46 @@ def _walk(
             )
 
 
-def reached(verdict: WindowVerdict) -> bool:
-    """Say whether the target is verified: fully, or as far as a model goes that cannot do the recall test at all."""
-    if verdict.target_reached:
-        return True
-    target = verdict.target_input
-    if target is None or not verdict.unable:
-        return False
-    return min(verdict.fits or 0, verdict.fast_enough or 0) >= target * 0.99
-
-
-def _asked_window(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    setting = parse_command(command, environment).settings.get("ctx")
-    return setting.value if setting is not None and isinstance(setting.value, int) and setting.value > 0 else None
-
-
 def choose(
-    case: Case, run: int, command: Sequence[str], declined: set[tuple[str, str]], options: RunOptions
-) -> tuple[NextTest, tuple[str, ...]] | None:
-    """Choose the next change that costs no quality and that this command can be given; None if there is none left."""
+    case: Case, run: int, means: Means, declined: set[tuple[str, str]], options: RunOptions
+) -> tuple[NextTest, Means] | None:
+    """Choose the next change that costs no quality and that can be made on this server; None if there is none left."""
     judgement, facts = judged(case, run, "run")
     passed_over = {*tried(case, case.run), *declined}
-    backend = options.backend or detect_backend(command)
     while (choice := next_test(judgement, facts, passed_over)) is not None:
         test = choice.test
         passed_over.add(tried_key(test, facts))
         to = test.value_of(test.to, facts)
         if test.kind != "change" or test.quality != "none":
             continue
+        start = test.value_of(test.start, facts)
         if test.variable == "ctx" and options.target and isinstance(to, int) and to < options.target:
-            # a shorter window than wanted is no way to the target
-            continue
+            if not isinstance(start, int) or to <= start:
+                # a shorter window than there is, is no way to the target
+                continue
+            # a longer one is wanted: as long as the target, in one step
+            to = options.target
+            if (test.variable, repr(to)) in passed_over:
+                continue
+        value = [*to] if isinstance(to, tuple) else to
         try:
-            changed = tuple(change_command(command, backend, test.variable, [*to] if isinstance(to, tuple) else to))
+            changed = means.changed(test.variable, value)
+            steps = means.steps(test.variable, value)
         except CtxDoctorError:
             continue
-        if changed == tuple(command):
+        if changed is means:
             continue
+        undo = means.shown()
+        if not undo:
+            with contextlib.suppress(CtxDoctorError):
+                undo = means.steps(test.variable, start)
         step = NextTest(
             kind="change",
             variable=test.variable,
-            start=test.value_of(test.start, facts),
+            start=start,
             to=to,
-            command=as_text(masked(changed)),
-            undo=as_text(masked(command)),
+            command=steps,
+            undo=undo or None,
             keep=test.keep,
             expects=expectations_of(test.expects, facts),
             cost=Cost(minutes=test.minutes, quality=test.quality),
@@ -230,7 +241,17 @@ def _value(value: Any) -> str:
     return "not set" if value is None else ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _shown(number: int, step: NextTest, command: Sequence[str]) -> Words:
+def _shown(number: int, step: NextTest, means: Means) -> Words:
+    if isinstance(means, ByInterface):
+        return words(
+            "Step {number}: change {variable} from {start} to {to}, and nothing else. {reason} For the test is sent: {request}",
+            number=number,
+            variable=step.variable,
+            start=_value(step.start),
+            to=_value(step.to),
+            reason=step.reason,
+            request=means.shown(),
+        )
     return words(
         "Step {number}: change {variable} from {start} to {to}, and nothing else. {reason} The command is then: {command}",
         number=number,
@@ -238,7 +259,7 @@ def _shown(number: int, step: NextTest, command: Sequence[str]) -> Words:
         start=_value(step.start),
         to=_value(step.to),
         reason=step.reason,
-        command=as_text(masked(command)),
+        command=means.shown(),
     )
 
 
@@ -259,13 +280,38 @@ def run_auto(
 
     if not yes and not sys.stdin.isatty():
         raise InputError("--auto asks before each step, and there is no terminal to ask in; add --yes to go unasked")
-    outcome = walk_auto(
-        case, options, criteria, answers, terminal, once, (lambda _said: True) if yes else terminal_asks
-    )
-    terminal.say(words("--auto ends after {count} steps: {why}", count=outcome.steps, why=str(outcome.why)))
-    if outcome.steps and tuple(outcome.command) != tuple(options.launch or ()):
-        terminal.say(words("The best command that was found: {command}", command=as_text(masked(outcome.command))))
+    agree: Ask = (lambda _said: True) if yes else terminal_asks
+    with contextlib.ExitStack() as stack:
+        standing = None if options.launch else stack.enter_context(_interface(options, terminal, api_key))
+        outcome = walk_auto(case, options, criteria, answers, terminal, once, agree, standing)
+        terminal.say(words("--auto ends after {count} steps: {why}", count=outcome.steps, why=str(outcome.why)))
+        best = outcome.means
+        if isinstance(best, ByCommand) and outcome.steps and best.command != tuple(options.launch or ()):
+            terminal.say(words("The best command that was found: {command}", command=best.shown()))
+        elif isinstance(best, ByInterface) and best.settings:
+            terminal.say(words("The best settings that were found: {request}", request=best.shown()))
+            for variable, value in best.settings.items():
+                terminal.say(
+                    words("To keep {variable}:\n{steps}", variable=variable, steps=best.steps(variable, value))
+                )
     return outcome
+
+
+@contextlib.contextmanager
+def _interface(options: RunOptions, terminal: Ui, api_key: str | None) -> Iterator[Standing]:
+    """Open the running server's own interface. InputError, with what to give instead, where it has none."""
+    if options.url is None:
+        raise InputError("--auto needs the command that starts the server: --launch 'llama-server -m …'")
+    with Http(options.url, api_key) as http:
+        backend = look.recognised(
+            http, terminal, hint=options.backend, model=options.model, deadline_s=options.load_deadline_s
+        )
+        try:
+            standing = standing_of(backend)
+            standing.before()
+        except NotOfferedError as error:
+            raise InputError(f"--auto cannot change anything there: {error}") from error
+        yield standing
 
 
 def terminal_asks(said: Words) -> bool:

@@ -29,8 +29,9 @@ from rules.verdict import Expectation, score_each
 def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
     """Choose the earlier run to compare with, and give what differs.
 
-    The last one where nothing changed since. Else the latest from which exactly one variable differs, one for which a prediction was given before
-    others: so the step after one that was undone, or the half of a double change, is held against the run that it differs from in one variable.
+    The last one where nothing changed since, or whose own change was taken back. Else the latest from which exactly one variable differs, one for
+    which a prediction was given before others: so the step after one that was undone, or the half of a double change, is held against the run that
+    it differs from in one variable.
     """
     now = snapshot_of(case, run)
     if now is None:
@@ -42,7 +43,7 @@ def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
             earlier.append((other, difference(then, now)))
     if not earlier:
         return None
-    if not earlier[0][1].variables:
+    if not earlier[0][1].variables or _takes_back(case, *earlier[0]) is not None:
         return earlier[0]
     singles = [one for one in earlier if one[1].single is not None]
     predicted = [
@@ -55,6 +56,18 @@ def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
     ]
     unchanged = [one for one in earlier if not one[1].variables]
     return next(iter((*predicted, *singles, *unchanged)), earlier[0])
+
+
+def _takes_back(case: Case, against: int, differs: Difference) -> int | None:
+    """Say which run's change is taken back, that gained nothing; None where it is no such thing."""
+    before = line_of(case, against)
+    changed = differs.single
+    if before is None or changed is None or len(before.variables) != 1 or before.kept:
+        return None
+    then = before.variables[0]
+    if then.name == changed.name and str(then.before) == str(changed.after) and str(then.after) == str(changed.before):
+        return before.run
+    return None
 
 
 def settle(case: Case, run: int) -> ChangeMade | None:
@@ -262,7 +275,7 @@ def _one_changed(entry: _Entry, changed: Changed) -> None:
     given = [(r, step) for r, step in steps_given(case, against, run - 1) if is_about(step, changed) and step.expects]
     # the one that was given on what is compared with, before one that came after another change
     given.sort(key=lambda one: one[0] != against)
-    undone = _undoes(case, entry, changed)
+    undone = _takes_back(case, against, entry.differs)
     if undone is not None:
         entry.values |= {"prediction": "none", "kept": True}
         entry.conclusion = words("The change of run {run} was undone.", run=undone)
@@ -366,17 +379,6 @@ def _record(entry: _Entry, given_in: int, expectation: Expectation, outcome: Any
     entry.case.add(
         found(scored, source="measured", run=entry.run, origin=f"run {entry.run} against run {entry.against}")
     )
-
-
-def _undoes(case: Case, entry: _Entry, changed: Changed) -> int | None:
-    """Say which run's change this one takes back, if any."""
-    before = line_of(case, entry.against)
-    if before is None or len(before.variables) != 1 or before.kept:
-        return None
-    then = before.variables[0]
-    if then.name == changed.name and str(then.before) == str(changed.after) and str(then.after) == str(changed.before):
-        return before.run
-    return None
 
 
 def _several_changed(entry: _Entry) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from diagnose.case import Case
-from diagnose.ledger import confirmed, tried
+from diagnose.goal import nothing_left
+from diagnose.ledger import confirmed, kept_run, tried
 from diagnose.plan import closers
 from diagnose.running import Walk
 from diagnose.steps import most_useful, with_command
+from diagnose.window import window_verdict
 from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent
 from reports.document import message
-from rules.catalogue import Mode, judge_evidence
-from rules.engine import Facts, Judgement
+from rules.catalogue import Mode, all_rules, judge_evidence
+from rules.engine import Facts, Judgement, tried_key
 from rules.verdict import NextTest, Verdict, next_step, verdict_of
 
 
@@ -33,11 +35,19 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
         logs=bool(one.mine(LogEvent)),
         facts=facts,
     )
-    step = next_step(judgement, facts, ahead, tried(one.case, one.run))
+    step = next_step(judgement, facts, ahead, tried(one.case, one.run) | _mended(one.case, one.run, facts))
     one.case.append("verdict", verdict.model_dump(mode="json"))
     if step is not None:
-        step = with_command(step, one.case.evidence(one.run), one.options.backend)
+        # a change that gained nothing is undone before the next: its command is no part of what comes
+        step = with_command(step, one.case.evidence(kept_run(one.case, one.run)), one.options.backend)
     one.case.append("next-test", step.model_dump(mode="json") if step is not None else {})
     said = [message(each).model_dump(mode="json") for each in most_useful(judgement, ahead)]
     one.case.append("note", {"would_decide": said})
     return verdict, step
+
+
+def _mended(case: Case, run: int, facts: Facts) -> set[tuple[str, str]]:
+    """Give the tests of causes that were confirmed, once a run has reached what was wanted."""
+    if not nothing_left(window_verdict(case, run)):
+        return set()
+    return {tried_key(test, facts) for rule in all_rules() if rule.cause in confirmed(case, run) for test in rule.tests}

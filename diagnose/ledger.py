@@ -21,6 +21,15 @@ def line_of(case: Case, run: int) -> ChangeMade | None:
     return lines[-1] if lines else None
 
 
+def kept_run(case: Case, run: int) -> int:
+    """Give the run whose configuration stands once all changes are undone that gained nothing: this one, or an earlier one."""
+    line = line_of(case, run)
+    while line is not None and line.kept is False and line.against:
+        run = line.against
+        line = line_of(case, run)
+    return run
+
+
 def scored_by(case: Case, line: ChangeMade) -> tuple[int, Expectation] | None:
     """Give the prediction that a line of the ledger was scored by, and the run that gave it."""
     scored = [

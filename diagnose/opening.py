@@ -12,6 +12,7 @@ from diagnose import look
 from diagnose.leftovers import noted
 from diagnose.lms import unload_before
 from diagnose.running import Walk
+from diagnose.standing import put_into_force
 from probes.backends.base import Backend
 from probes.backends.commands import detect_backend, parse_command
 from probes.backends.http import Http
@@ -39,6 +40,8 @@ def opened(one: Walk) -> Iterator[None]:
             raise InputError("no server: give its address, for example `ctxdoctor run 8080`, or --launch 'COMMAND'")
         http = stack.enter_context(Http(url, one.api_key))
         one.backend = _recognised(one, http)
+        for evidence in put_into_force(one.backend, one.options.settings, one.run):
+            one.add(evidence)
         yield
 
 

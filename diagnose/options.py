@@ -17,6 +17,10 @@ class RunOptions(Record):
     logs: tuple[Text, ...] = ()
     launch: tuple[Text, ...] | None = None
     launch_env: dict[str, Text] = Field(default_factory=dict)
+    settings: dict[str, bool | int | float | Text] = Field(
+        default_factory=dict,
+        description="put into force through the server's own interface for this run, and put back at its end",
+    )
     address_space_bytes: int | None = None
     target: int | None = None
     output_tokens: int | None = None

@@ -14,6 +14,7 @@ from diagnose.options import RunOptions
 from diagnose.restoring import restore_interrupted
 from diagnose.running import Walk, begin
 from diagnose.session import walk
+from diagnose.standing import kept_as_it_was
 from diagnose.version import version
 from probes.evidence.answers import Answer
 from probes.evidence.errors import CaseError
@@ -75,7 +76,8 @@ def perform(
         terminal.say(words("Note: {what}", what=case.dropped))
     one = Walk(case, options, terminal, criteria, api_key=api_key, mode=mode)
     try:
-        walk(one)
+        with kept_as_it_was(case, options, terminal, api_key):
+            walk(one)
     except KeyboardInterrupt:
         terminal.finish_progress()
         terminal.say(

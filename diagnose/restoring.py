@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +13,11 @@ from typing import Any
 
 import psutil
 
-from diagnose.case import Case, data_home
-from diagnose.leftovers import lives
+from diagnose.case import Case
+from diagnose.lms import load_again, unload_command
+from diagnose.notes import Notes, left_by_others, notes_home
 from diagnose.opening import answers_health
+from diagnose.standing import put_back_noted
 from diagnose.ui import Ui
 from probes.backends.commands import as_text, masked, parse_command
 from probes.evidence.errors import InputError
@@ -31,10 +31,6 @@ _outliving: list[subprocess.Popen[bytes]] = []
 """Servers that were started for the user and go on when this process ends: nobody waits for them."""
 RESTART_S = 600.0
 """A server that was running before is waited for so long when it is started again."""
-
-
-def _notes() -> Path:
-    return data_home() / "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,62 +83,40 @@ def restoring(
         )
     ):
         raise InputError("the server is running; stop it, or measure it as it is: give its address without --launch")
-    path = _notes() / f"{secrets.token_hex(8)}.json"
-    _write_note(path, case, original, environment, before)
+    note = Notes.write(
+        {
+            "case": case.id,
+            "command": list(original),
+            "shown": as_text(
+                [*(f"{name}={value}" for name, value in that_matters(environment).items()), *masked(original)]
+            ),
+            "running": None
+            if before is None
+            else {"argv": list(before.argv), "environment": before.environment, "cwd": before.cwd, "port": before.port},
+        }
+    )
     try:
         if before is not None:
             terminal.say(words("Stopping the server (process {pid}).", pid=before.pid))
             end_launch("", before.pid, before.created, 30.0)
         yield
     finally:
-        note = _read_note(path)
-        if note is not None:
-            for said in restore(note, case.folder / "logs" / "restored.log"):
+        told = note.read()
+        if told is not None:
+            for said in restore(told, case.folder / "logs" / "restored.log"):
                 terminal.say(said)
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
-def _write_note(
-    path: Path, case: Case, original: Sequence[str], environment: Mapping[str, str], before: Running | None
-) -> None:
-    me = psutil.Process()
-    note = {
-        "owner": me.pid,
-        "owner_created": me.create_time(),
-        "case": case.id,
-        "command": list(original),
-        "shown": as_text(
-            [*(f"{name}={value}" for name, value in that_matters(environment).items()), *masked(original)]
-        ),
-        "running": None
-        if before is None
-        else {"argv": list(before.argv), "environment": before.environment, "cwd": before.cwd, "port": before.port},
-    }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(note, file)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise InputError(
-            f"what --auto changes could not be written down ({error.strerror}), so it could not be put back; set CTXDOCTOR_HOME"
-        ) from error
-
-
-def _read_note(path: Path) -> dict[str, Any] | None:
-    try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-        return note if isinstance(note, dict) and isinstance(note.get("command"), list) else None
-    except (OSError, ValueError):
-        return None
+        note.remove()
 
 
 def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
     """Put the user's server back as it was: started again where it ran before, else only named. Never starts a second one."""
     shown = str(note.get("shown", ""))
+    standing = note.get("standing")
+    if isinstance(standing, dict):
+        return [put_back_noted(standing)]
+    loader = [str(word) for word in note.get("command") or []]
+    if unload_command(loader) is not None:
+        return [load_again(loader, shown)]
     running = note.get("running")
     if not isinstance(running, dict):
         return [words("Nothing of it is left running; your own command is unchanged: {command}", command=shown)]
@@ -192,20 +166,11 @@ def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
 
 
 def restore_interrupted() -> list[Words]:
-    """Put right what walks left that were killed; gives what was done. A walk whose process lives is left alone."""
+    """Put right what walks and runs left that were killed; gives what was done. One whose process lives is left alone."""
     said: list[Words] = []
-    try:
-        notes = sorted(_notes().glob("*.json"))
-    except OSError:
-        return said
-    for path in notes:
-        note = _read_note(path)
-        if note is not None:
-            owner, created = int(note.get("owner", 0)), float(note.get("owner_created", 0.0))
-            if owner == os.getpid() or lives(owner, created):
-                continue
-            said.append(words("An --auto of case {case} was interrupted.", case=str(note.get("case", "?"))))
-            said += restore(note, _notes() / "restored.log")
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+    for one, note in left_by_others():
+        if isinstance(note.get("standing"), dict) or isinstance(note.get("command"), list):
+            said.append(words("An experiment of case {case} was interrupted.", case=str(note.get("case", "?"))))
+            said += restore(note, notes_home() / "restored.log")
+        one.remove()
     return said

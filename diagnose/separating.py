@@ -13,8 +13,9 @@ from probes.evidence.subject import Configuration
 
 def command_of(case: Case, run: int) -> tuple[str, ...] | None:
     """Give the server's command line as a run had it, or None."""
-    commands = [one.command for _record, one in case.evidence(run).of(Configuration) if one.command]
-    return commands[0] if commands else None
+    found = [(record.source, one.command) for record, one in case.evidence(run).of(Configuration) if one.command]
+    # what a server tells of its own child is no command that a person starts
+    return next((command for source, command in found if source == "process"), found[0][1] if found else None)
 
 
 LEVERS = ("speculation", "mmproj", "mmproj_offload", "ubatch", "batch", "tensor_split", "split_mode", "parallel", "kv_unified", "flash_attention",

@@ -7,6 +7,8 @@ from typing import Any
 
 from diagnose.questions import QUESTIONS, question
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend
+from probes.backends.flags import MODELFILE
+from probes.backends.standing import reload_steps
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import EvidenceSet
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
@@ -47,7 +49,7 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
     )
     value: Any = list(step.to) if isinstance(step.to, tuple) else step.to
     start: Any = list(step.start) if isinstance(step.start, tuple) else step.start
-    if argv:
+    if argv and not (backend == "ollama" and _by_its_own(step.variable)):
         try:
             changed = change_command(argv, backend, step.variable, value)
         except CtxDoctorError:
@@ -55,14 +57,24 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         if changed and list(changed) != list(argv):
             return step.model_copy(update={"command": as_text(changed), "undo": as_text(argv)})
     name = model.name if model is not None else None
+
+    def steps(to: Any) -> tuple[Words, ...]:
+        if backend == "llama-manager":
+            return reload_steps(step.variable, to, name)
+        return change_steps(backend or "llama.cpp", step.variable, to, model=name)
+
     try:
-        how = change_steps(backend or "llama.cpp", step.variable, value, model=name)
-        back = change_steps(backend or "llama.cpp", step.variable, start, model=name)
+        how, back = steps(value), steps(start)
     except CtxDoctorError:
         return step
     return step.model_copy(
         update={"command": "\n".join(one.english for one in how), "undo": "\n".join(one.english for one in back)}
     )
+
+
+def _by_its_own(variable: str) -> bool:
+    """Say whether Ollama's requests and Modelfiles set it: they go before the environment of ``ollama serve``."""
+    return any(name == variable for name, _kind in MODELFILE.values())
 
 
 def most_useful(judgement: Judgement, closers: Iterable[Closer], most: int = MOST_USEFUL) -> list[Words]:

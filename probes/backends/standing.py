@@ -20,7 +20,7 @@ from probes.backends.flags import LM_STUDIO_LOAD, MODELFILE
 from probes.backends.http import Http, Reply, count, is_loopback
 from probes.backends.lm_studio import LmStudio
 from probes.backends.ollama import Ollama
-from probes.backends.openai_compatible import list_of, object_of
+from probes.backends.openai_compatible import object_of
 from probes.evidence.errors import CtxDoctorError, LaunchFailedError, NotOfferedError, RefusedSettingError
 from probes.evidence.words import Words, words
 
@@ -268,19 +268,26 @@ KINDS: Mapping[str, type[Standing]] = MappingProxyType(
 
 def standing_at(name: str, http: Http, model: str) -> Standing:
     """Give the interface of a server by its name. NotOfferedError where it has none that changes settings."""
+    return _kind(name)(http, model)
+
+
+def _kind(name: str) -> type[Standing]:
     kind = KINDS.get(name)
     if kind is None:
-        raise NotOfferedError(f"{name} changes no settings while it runs; give the command that starts it with --launch")
-    return kind(http, model)
+        raise NotOfferedError(
+            f"{name} changes no settings while it runs; give the command that starts it with --launch"
+        )
+    return kind
 
 
 def standing_of(backend: Backend) -> Standing:
     """Give the interface of the server and model under test. NotOfferedError."""
+    kind = _kind(backend.name)
     named = getattr(backend, "model_name", None)
     model = named() if callable(named) else backend.model
     if not isinstance(model, str) or not model:
         raise NotOfferedError(f"{backend.name} does not say which model it has loaded; name one with --model")
-    return standing_at(backend.name, backend.http, model)
+    return kind(backend.http, model)
 
 
 def reload_steps(variable: str, value: Any, model: str | None) -> tuple[Words, ...]:

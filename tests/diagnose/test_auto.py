@@ -17,14 +17,17 @@ import psutil
 import pytest
 
 from diagnose import auto, look
-from diagnose.auto import choose, reached, run_auto, terminal_asks, walk_auto
+from diagnose.auto import choose, run_auto, terminal_asks, walk_auto
 from diagnose.case import Case
 from diagnose.cli import command_line
+from diagnose.goal import reached
 from diagnose.ledger import confirmed, ledger
 from diagnose.leftovers import end_leftovers
+from diagnose.means import ByCommand
+from diagnose.notes import notes_home
 from diagnose.opening import answers_health
 from diagnose.options import RunOptions
-from diagnose.restoring import _notes, restore_interrupted, restoring, running_already
+from diagnose.restoring import restore_interrupted, restoring, running_already
 from diagnose.ui import Silent
 from diagnose.window import WindowVerdict
 from probes.evidence.errors import InputError
@@ -131,7 +134,7 @@ def test_it_walks_until_the_target_is_verified(home, monkeypatch):
         outcome, told = walk(case, runs)
     assert outcome.reached
     assert [command[command.index("-np") + 1] for command in runs.commands] == ["4", "1"]
-    assert outcome.command == runs.commands[-1]
+    assert outcome.means.command == runs.commands[-1]
     assert outcome.best == 2
     assert "Step 1: change parallel from 4 to 1" in told.text
     assert "Expected if slots-divide-ctx" in told.text
@@ -146,7 +149,7 @@ def test_a_step_without_a_gain_is_undone_before_the_next_and_never_made_again(ho
         runs.verdicts = {}
         outcome, told = walk(case, runs)
     assert not outcome.reached
-    assert outcome.command == COMMAND
+    assert outcome.means.command == COMMAND
     assert outcome.best == 1
     assert len(set(runs.commands)) == len(runs.commands)
     for command in runs.commands[1:]:
@@ -186,8 +189,9 @@ def test_only_steps_that_keep_quality_are_taken(home, monkeypatch):
         runs(case, RunOptions(launch=COMMAND), Criteria(), ())
         passed = set()
         seen = []
-        while (chosen := choose(case, 1, COMMAND, passed, RunOptions(target=8192))) is not None:
-            step, command = chosen
+        while (chosen := choose(case, 1, ByCommand(COMMAND), passed, RunOptions(target=8192))) is not None:
+            step, means = chosen
+            command = means.command
             passed.add((step.variable, repr(step.to)))
             seen.append(step)
             assert step.kind == "change"
@@ -266,7 +270,7 @@ def test_a_server_that_ran_before_is_stopped_and_started_again_as_it_was(own, ho
         restoring(case, own.command, {}, told, lambda _said: True),
     ):
         assert listener(own.port) is None
-        (note,) = _notes().iterdir()
+        (note,) = notes_home().iterdir()
         assert note.stat().st_mode & 0o077 == 0
     pid = listener(own.port)
     assert pid not in {None, own.pid}
@@ -276,7 +280,7 @@ def test_a_server_that_ran_before_is_stopped_and_started_again_as_it_was(own, ho
     assert again.cwd() == str(home)
     assert os.getsid(pid) == pid
     assert "started again as it was" in told.text
-    assert list(_notes().iterdir()) == []
+    assert list(notes_home().iterdir()) == []
 
 
 def test_it_is_started_again_also_after_an_interrupt(own, home):
@@ -319,8 +323,8 @@ def test_a_server_that_did_not_run_before_is_only_named(home):
 
 
 def test_an_unreadable_note_is_dropped_and_a_living_walk_is_left_alone(home):
-    _notes().mkdir(parents=True)
-    (_notes() / "bad.json").write_text("{")
+    notes_home().mkdir(parents=True)
+    (notes_home() / "bad.json").write_text("{")
     parent = psutil.Process(os.getppid())
     living = {
         "owner": parent.pid,
@@ -329,9 +333,9 @@ def test_an_unreadable_note_is_dropped_and_a_living_walk_is_left_alone(home):
         "shown": "x",
         "running": None,
     }
-    (_notes() / "living.json").write_text(json.dumps(living))
+    (notes_home() / "living.json").write_text(json.dumps(living))
     assert restore_interrupted() == []
-    assert [path.name for path in _notes().iterdir()] == ["living.json"]
+    assert [path.name for path in notes_home().iterdir()] == ["living.json"]
 
 
 KILLED = """
@@ -431,7 +435,9 @@ def test_run_auto_tells_the_best_command(home, monkeypatch):
     monkeypatch.setattr(
         auto,
         "walk_auto",
-        lambda *_args: auto.Outcome(2, ("llama-server", "-np", "1"), words("The target is verified."), 1, reached=True),
+        lambda *_args: auto.Outcome(
+            2, ByCommand(("llama-server", "-np", "1")), words("The target is verified."), 1, reached=True
+        ),
     )
     with Case.create("flaky", tool_version="1", name="a") as case:
         outcome = run_auto(case, RunOptions(launch=COMMAND), Criteria(), (), told, yes=True)

@@ -1,0 +1,296 @@
+"""Experiments on a server that goes on running: settings by its own interface, put back after each run, also after this process was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from diagnose.auto import choose, walk_auto
+from diagnose.case import Case
+from diagnose.cli import command_line
+from diagnose.ledger import confirmed, ledger
+from diagnose.lms import unload_command
+from diagnose.means import ByInterface
+from diagnose.notes import notes_home
+from diagnose.options import RunOptions
+from diagnose.restoring import restore_interrupted, restoring
+from diagnose.separating import command_of
+from diagnose.standing import kept_as_it_was
+from diagnose.steps import with_command
+from diagnose.ui import Silent
+from probes.backends.http import Http
+from probes.backends.recognise import recognise
+from probes.backends.standing import standing_of
+from probes.evidence.errors import InputError, NotOfferedError
+from probes.evidence.records import EvidenceSet, found
+from probes.evidence.request import Launch
+from probes.evidence.rungs import Criteria
+from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
+from rules.verdict import Cost, NextTest
+from tests.backends.standing_like import LmStudioLike, OllamaLike, RouterLike
+
+
+class Told(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, said):
+        self.lines.append(str(said))
+
+    @property
+    def text(self):
+        return "\n".join(self.lines)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def run_auto_at(server, name, target, capsys, *more):
+    code = command_line(
+        ["run", server.url, "--auto", "--yes", "--target", str(target), "--budget", "60s", "--case", name,
+         "--symptom", "forgetting", "--format", "json", *more]
+    )  # fmt: skip
+    shown = capsys.readouterr()
+    return code, json.loads(shown.out), shown.err
+
+
+def test_auto_raises_ollamas_window_by_options_confirms_it_and_puts_it_back(home, capsys):
+    """The whole way without a restart: silent cut named, window as long as the target, prediction held, the model loaded as before."""
+    with OllamaLike(window=1024) as server:
+        _code, document, said = run_auto_at(server, "o", 4096, capsys)
+        assert server.loads == [{"num_ctx": 4096}, {"num_ctx": 1024}]
+        assert server.options == {"num_ctx": 1024}
+    with Case.open("o", read_only=True) as case:
+        (line,) = ledger(case)
+        assert ([one.name for one in line.variables], line.single, line.prediction, line.kept) == (
+            ["ctx"],
+            True,
+            "held",
+            True,
+        )
+        assert (line.variables[0].before, line.variables[0].after) == (1024, 4096)
+        assert confirmed(case) == {"silent-truncation-half-window": 2}
+        steps = [entry.data for entry in case.of("next-test", 1)][-1]
+    assert document["window"]["in_force"] == 4096
+    assert 'each request with "options": {"num_ctx": 4096}' in said
+    assert "PARAMETER num_ctx 4096" in said  # how to keep it: a Modelfile
+    assert "PARAMETER num_ctx 4096" in steps["command"]
+    assert "loaded as it was before" in said
+    assert list(notes_home().iterdir()) == []
+
+
+def test_a_window_that_does_not_load_is_undone_and_said(home, capsys):
+    """A model that does not load with a setting is a start that failed: the change is not kept, the model stands as before."""
+    with OllamaLike(window=1024, fits=2048) as server:
+        _code, document, said = run_auto_at(server, "o", 4096, capsys)
+        assert server.options == {"num_ctx": 1024}
+    with Case.open("o", read_only=True) as case:
+        assert [line.kept for line in ledger(case)] == [False]
+        (launch,) = case.payloads(Launch, 2)
+        assert not launch.healthy
+        assert "more system memory" in launch.why
+    assert "It gained nothing and is undone" in said
+    assert document["window"]["in_force"] == 1024
+
+
+def test_nothing_is_put_into_force_where_it_could_not_be_put_back(home):
+    """Law: no setting is changed before what stands was read and written down; an unknown one is refused."""
+    with OllamaLike() as server, Http(server.url) as http, Case.create("flaky", tool_version="1", name="a") as case:
+        one = ByInterface(standing_of(recognise(http)))
+        with pytest.raises(NotOfferedError):
+            one.changed("tensor_split", [1, 1])
+        assert one.changed("ctx", 8192).changed("ctx", 8192).settings == {"ctx": 8192}
+        told = Told()
+        with kept_as_it_was(case, RunOptions(url=server.url), told):
+            pass
+        assert server.loads == []
+        assert told.lines == []
+    with (
+        RouterLike(slots=2) as router,
+        Case.create("flaky", tool_version="1", name="b") as case,
+        kept_as_it_was(case, RunOptions(url=router.url, settings={"ctx": 4096}), Silent()),
+    ):
+        assert not notes_home().exists() or list(notes_home().iterdir()) == []
+
+
+def test_auto_without_a_command_needs_a_server_that_can_be_changed(home, capsys):
+    from tests.diagnose.llama_like import LlamaLike
+
+    with LlamaLike() as server:
+        assert command_line(["run", server.url, "--auto", "--yes", "--case", "x", "--quiet"]) == 2
+    assert "--launch" in capsys.readouterr().err
+    with Case.create("flaky", tool_version="1", name="a") as case, pytest.raises(InputError, match="--launch"):
+        walk_auto(
+            case, RunOptions(url="http://127.0.0.1:1"), Criteria(), (), Silent(), lambda *_: None, lambda _said: True
+        )
+
+
+KILLED = """
+import sys, time
+from diagnose.case import Case
+from diagnose.options import RunOptions
+from diagnose.standing import kept_as_it_was, put_into_force
+from diagnose.ui import Silent
+from probes.backends.http import Http
+from probes.backends.recognise import recognise
+url = sys.argv[1]
+with Case.create('flaky', tool_version='1', name='killed') as case:
+    options = RunOptions(url=url, settings={'ctx': 8192})
+    with Http(url) as http, kept_as_it_was(case, options, Silent()):
+        list(put_into_force(recognise(http), options.settings, 1))
+        print('put', flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("like", "stands", "changed"),
+    [
+        (OllamaLike, lambda s: s.options["num_ctx"], 1024),
+        (LmStudioLike, lambda s: s.instances["m"]["context_length"], 4096),
+    ],
+)
+def test_after_a_kill_9_the_next_call_puts_the_model_back(home, like, stands, changed):
+    """Law: what was changed is put back, it is said, and a second call does nothing more."""
+    with like() as server:
+        tool = subprocess.Popen([sys.executable, "-c", KILLED, server.url], stdout=subprocess.PIPE, text=True)
+        try:
+            assert tool.stdout.readline() == "put\n"
+            assert stands(server) == 8192
+            assert restore_interrupted() == []  # its process lives
+            tool.send_signal(signal.SIGKILL)
+            tool.wait()
+            said = " ".join(map(str, restore_interrupted()))
+            assert "case: killed" in said or "case killed" in said
+            assert "as it was before" in said
+            assert stands(server) == changed
+            assert restore_interrupted() == []
+        finally:
+            tool.kill()
+            tool.wait()
+            tool.stdout.close()
+
+
+def test_a_server_that_is_gone_is_said_and_not_waited_for(home):
+    note = {
+        "owner": 1,
+        "owner_created": 1.0,
+        "case": "c",
+        "standing": {"backend": "ollama", "url": "http://127.0.0.1:1", "model": "m", "before": {"loaded": True}},
+    }
+    notes_home().mkdir(parents=True)
+    (notes_home() / "a.json").write_text(json.dumps(note))
+    begun = time.monotonic()
+    said = " ".join(map(str, restore_interrupted()))
+    assert "could not be put back" in said
+    assert time.monotonic() - begun < 8
+    assert list(notes_home().iterdir()) == []
+
+
+# -- lms load ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "unloads"),
+    [
+        (("lms", "load", "qwen/qwen3-8b", "--context-length", "8192"), ["lms", "unload", "qwen/qwen3-8b"]),
+        (("/opt/lms", "load", "m", "--identifier", "mine"), ["/opt/lms", "unload", "mine"]),
+        (("lms", "load", "m", "--identifier=mine"), ["lms", "unload", "mine"]),
+        (("lms", "server", "start"), None),
+        (("llama-server", "-m", "x.gguf"), None),
+    ],
+)
+def test_what_lms_loaded_is_unloaded_before_it_loads_again(command, unloads):
+    assert unload_command(command) == unloads
+
+
+def test_lms_loads_the_users_model_again_at_the_end(home):
+    """Law: unload, then the very command of the user; what the experiment loaded does not stay beside it."""
+    log = home / "log"
+    lms = home / "lms"
+    lms.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    lms.chmod(0o755)
+    told = Told()
+    command = (str(lms), "load", "m", "--context-length", "4096")
+    with (
+        Case.create("flaky", tool_version="1", name="a") as case,
+        restoring(case, command, {}, told, lambda _said: True),
+    ):
+        pass
+    assert log.read_text().splitlines() == ["unload m", "load m --context-length 4096"]
+    assert "loaded again by your own command" in told.text
+    lms.write_text("#!/bin/sh\nexit 3\n")
+    with (
+        Case.create("flaky", tool_version="1", name="b") as case,
+        restoring(case, command, {}, told, lambda _said: True),
+    ):
+        pass
+    assert "Load it yourself" in told.text
+
+
+# -- what is printed ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_ollamas_own_ways_go_before_the_environment_of_its_server():
+    """A Modelfile's window wins over OLLAMA_CONTEXT_LENGTH, so the environment alone is no instruction."""
+    step = NextTest(kind="change", variable="ctx", start=4096, to=16_384, cost=Cost(minutes=1), reason="")
+    evidence = EvidenceSet(
+        [
+            found(BackendIdentity(name="ollama"), source="server"),
+            found(ModelIdentity(name="m"), source="server"),
+            found(Configuration(command=("ollama", "serve")), source="process"),
+        ]
+    )
+    made = with_command(step, evidence)
+    assert "PARAMETER num_ctx 16384" in made.command
+    assert "PARAMETER num_ctx 4096" in made.undo
+    kv = step.model_copy(update={"variable": "kv_type", "start": "f16", "to": "q8_0"})
+    assert "OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve" in with_command(kv, evidence).command
+
+
+def test_llama_manager_is_told_by_reload():
+    step = NextTest(kind="change", variable="ctx", start=4096, to=16_384, cost=Cost(minutes=1), reason="")
+    evidence = EvidenceSet(
+        [
+            found(BackendIdentity(name="llama-manager"), source="server"),
+            found(ModelIdentity(name="big"), source="server"),
+        ]
+    )
+    made = with_command(step, evidence)
+    assert "/reload" in made.command
+    assert '"n_ctx": 16384' in made.command
+    assert '"n_ctx": 4096' in made.undo
+
+
+def test_the_command_of_a_case_is_what_a_person_starts(home):
+    """Not the command line of a child that the server started by itself."""
+    with Case.create("flaky", tool_version="1", name="a") as case:
+        case.append("run", {"options": {}}, run=1)
+        case.add(found(Configuration(command=("llama-server", "--port", "5")), source="server", run=1))
+        case.add(found(Configuration(command=("ollama", "serve")), source="process", run=1))
+        assert command_of(case, 1) == ("ollama", "serve")
+
+
+def test_only_what_the_interface_takes_is_chosen(home):
+    """Slots of Ollama are in its environment: nothing that its requests could change."""
+    with (
+        OllamaLike(window=1024) as server,
+        Http(server.url) as http,
+        Case.create("forgetting", tool_version="1", name="a") as case,
+    ):
+        case.append("run", {"options": {}}, run=1)
+        means = ByInterface(standing_of(recognise(http)))
+        assert choose(case, 1, means, set(), RunOptions(target=4096)) is None
+    assert Path(os.fspath(home)).exists()
