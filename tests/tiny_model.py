@@ -32,8 +32,13 @@ def make_model(
     head_size: int = 32,
     name: str = "tiny",
     seed: int = 0,
+    sliding: int | None = None,
 ) -> Path:
-    """Write the model. One token of f16 cache takes ``layers * 4 * heads * head_size`` bytes (256 by default)."""
+    """Write the model. One token of f16 cache takes ``layers * 4 * heads * head_size`` bytes (256 by default).
+
+    With ``sliding`` it has Gemma 3's shape and every layer (up to five) looks back so many tokens at most: time grows with the length and not with
+    its square, which is what 128K tokens on one core need.
+    """
     gguf = pytest.importorskip("gguf")
     numpy = pytest.importorskip("numpy")
     hidden, inner = heads * head_size, 2 * heads * head_size
@@ -43,7 +48,7 @@ def make_model(
         return (random.standard_normal(shape) * 0.05).astype(numpy.float32)
 
     tokens = [*_byte_characters(), "<s>", "</s>"]
-    writer = gguf.GGUFWriter(str(path), "llama")
+    writer = gguf.GGUFWriter(str(path), "llama" if sliding is None else "gemma3")
     writer.add_name(name)
     writer.add_context_length(trained)
     writer.add_embedding_length(hidden)
@@ -52,7 +57,12 @@ def make_model(
     writer.add_head_count(heads)
     writer.add_head_count_kv(heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(head_size)
+    if sliding is None:
+        writer.add_rope_dimension_count(head_size)
+    else:
+        writer.add_key_length(head_size)
+        writer.add_value_length(head_size)
+        writer.add_sliding_window(sliding)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(len(tokens))
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
@@ -80,8 +90,13 @@ def make_model(
             "ffn_down": (hidden, inner),
         }.items():
             writer.add_tensor(f"blk.{layer}.{tensor}.weight", weights(*shape))
-        writer.add_tensor(f"blk.{layer}.attn_norm.weight", ones)
-        writer.add_tensor(f"blk.{layer}.ffn_norm.weight", ones)
+        norms = ["attn_norm", "ffn_norm"]
+        if sliding is not None:
+            norms += ["post_attention_norm", "post_ffw_norm"]
+            for norm in ("attn_q_norm", "attn_k_norm"):
+                writer.add_tensor(f"blk.{layer}.{norm}.weight", numpy.ones(head_size, numpy.float32))
+        for norm in norms:
+            writer.add_tensor(f"blk.{layer}.{norm}.weight", ones)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
