@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from probes.evidence.request import ERROR_KINDS
 from probes.evidence.words import Words, words
-from rules.causes import SYMPTOMS
+from rules.causes import CAUSES, SYMPTOMS
 from rules.engine.fact import Fact, Vocabulary
 
 TIB = 2**40
@@ -42,6 +42,9 @@ def _speed(fact_id: str, said: Words) -> Fact[float]:
 
 # What the user came with
 
+NAMED_MECHANISMS = Fact(
+    "report.mechanisms", tuple, words("Mechanisms that the report names itself"), choices=tuple(CAUSES)
+)
 SYMPTOM = Fact("symptom", str, words("What went wrong"), choices=SYMPTOMS, question="symptom")
 BACKEND = Fact(
     "backend.name",
@@ -391,6 +394,10 @@ CACHED_ON_EXTENSION = _share(
 )
 CACHED_ON_RETURN = _share(
     "cache.return_share", words("Share of a prompt that came from the cache when it was sent again after a longer one")
+)
+BEGINNING_CHANGED = _yes(
+    "cache.beginning_changed",
+    words("Of prompts that were sent with one beginning, the server found only the first tokens alike"),
 )
 PROMPT_CACHE_ON = _yes("config.prompt_cache", words("The server keeps a cache of prompts, by its settings"))
 CACHE_OFF_WORKS = _yes("cache.off_works", words("A request can be sent that uses no cache"))

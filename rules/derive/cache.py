@@ -8,6 +8,7 @@ from probes.evidence.events import LogEvent
 from probes.evidence.request import CacheReuse, ConcurrencyTrial, RequestError
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
+    BEGINNING_CHANGED,
     CACHE_EVICTED_SEEN,
     CACHE_OFF_WORKS,
     CACHED_ON_EXTENSION,
@@ -23,6 +24,9 @@ from rules.facts import (
 )
 
 RESUMED = 0.5
+ALIKE = 0.2
+FIRST_TOKENS = 4
+"""Between these two, a cache that works found where two texts part: fewer tokens are a beginning that any two prompts share."""
 
 
 @derivation(
@@ -57,7 +61,8 @@ def reuse(sight: Sight) -> Iterator[Reading]:
         elif event.event == "corrupt-output":
             yield reading(CORRUPT_SEEN, True, evidence)
     for evidence, cached in sight.of(CacheReuse):
-        if cached.prefix_tokens:
+        # prompts that arrived with different beginnings were no repeats: nothing follows about repeats
+        if cached.prefix_tokens and not _changed_on_the_way(cached):
             for tokens, fact in (
                 (cached.cached_on_repeat, CACHED_ON_REPEAT),
                 (cached.cached_on_extension, CACHED_ON_EXTENSION),
@@ -66,6 +71,29 @@ def reuse(sight: Sight) -> Iterator[Reading]:
                 if tokens is not None:
                     yield reading(fact, min(1.0, tokens / cached.prefix_tokens), evidence)
         yield reading(CACHE_OFF_WORKS, cached.switched_off_works, evidence)
+
+
+@derivation(reads=(CacheReuse,), gives=(BEGINNING_CHANGED,))
+def beginning(sight: Sight) -> Iterator[Reading]:
+    """Say whether our own prompts of one beginning reached the server with different ones.
+
+    A cache that is off or cannot go back gives none of the tokens. One that gives the first few and no more has compared two texts that part there: what
+    stands between this program and the server writes something into the beginning.
+    """
+    latest = sight.last(CacheReuse)
+    if latest is None:
+        return
+    evidence, cached = latest
+    repeated, extended = cached.cached_on_repeat, cached.cached_on_extension
+    if _changed_on_the_way(cached):
+        yield reading(BEGINNING_CHANGED, True, evidence)
+    elif cached.prefix_tokens and min(repeated or 0, extended or 0) >= RESUMED * cached.prefix_tokens:
+        yield reading(BEGINNING_CHANGED, False, evidence)
+
+
+def _changed_on_the_way(cached: CacheReuse) -> bool:
+    counts = (cached.cached_on_repeat, cached.cached_on_extension)
+    return all(n is not None and FIRST_TOKENS <= n < ALIKE * (cached.prefix_tokens or 0) for n in counts)
 
 
 @derivation(

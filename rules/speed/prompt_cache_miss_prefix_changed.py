@@ -20,8 +20,9 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, not_
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, not_
 from rules.facts import (
+    BEGINNING_CHANGED,
     CACHED_ON_EXTENSION,
     CACHED_ON_REPEAT,
     CACHED_ON_RETURN,
@@ -99,6 +100,11 @@ RULE = Rule(
         ),
         Clue(words("Other models on the same server are fine."), TOLD_OTHER_MODELS.is_("fine"), if_true=-FAIR),
         Clue(words("Other requests come between."), TOLD_REQUESTS_BETWEEN.is_(True), if_true=-FAIR),
+        Clue(
+            words("Our own prompts left with one beginning and reached the server with different ones."),
+            BEGINNING_CHANGED.is_(True),
+            if_true=DECISIVE,
+        ),
         Clue(
             words("Our own requests, with one beginning, are served from the cache."),
             all_of(

@@ -19,8 +19,9 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test
 from rules.facts import (
+    BEGINNING_CHANGED,
     CACHED_ON_REPEAT,
     PROJECTOR,
     PROMPT_CACHE_ON,
@@ -70,6 +71,11 @@ RULE = Rule(
         Clue(words("A part for pictures is loaded."), PROJECTOR.is_(True), if_true=SLIGHT),
         Clue(words("The client changes the prompt near its beginning."), TOLD_PREFIX_CHANGES.is_(True), if_true=-FAIR),
         Clue(words("The client was changed before it began."), TOLD_CHANGED.has("client"), if_true=-FAIR),
+        Clue(
+            words("Our own prompts left with one beginning and reached the server with different ones."),
+            BEGINNING_CHANGED.is_(True),
+            if_true=-DECISIVE,
+        ),
     ),
     tests=(
         Test(

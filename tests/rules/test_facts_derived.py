@@ -503,3 +503,13 @@ def test_the_share_of_accepted_drafts_is_read_from_any_line_that_says_it():
     """Law: one server's line counts what was drafted for one answer, another's since it began; both are that share."""
     assert facts(event("speculation", count=200, accepted=50)).value(f.DRAFT_ACCEPTED) == 0.25
     assert facts(event("speculation", of=400, accepted=300)).value(f.DRAFT_ACCEPTED) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("repeated", "extended", "said"),
+    [(9, 11, True), (1400, 1400, False), (0, 0, None), (1, 1, None), (1400, 9, None), (700, 300, None)],
+)
+def test_two_texts_that_part_after_their_first_tokens_were_changed_on_the_way(repeated, extended, said):
+    """Law: a cache that gives the first few tokens of each prompt and no more works; none, or half of them, says another thing."""
+    reuse = CacheReuse(prefix_tokens=1500, cached_on_repeat=repeated, cached_on_extension=extended, how="counted")
+    assert facts(reuse).value(f.BEGINNING_CHANGED) is said
