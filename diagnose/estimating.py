@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from probes.evidence.errors import InputError
+from probes.evidence.errors import CouldNotLookError, InputError, NotOfferedError
 from probes.evidence.sizes import parse_length
 from probes.evidence.words import words
 from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Refused
@@ -202,8 +202,12 @@ def document(
     order: tuple[str, ...] = LEVERS,
     compare: bool = True,
     notes: Mapping[str, Why] | None = None,
+    own_planner: str | None = None,
 ) -> Document:
-    """Make the document. ``compare`` False leaves out levers, even split and the comparison of cache types."""
+    """Make the document. ``compare`` False leaves out levers, even split and the comparison of cache types.
+
+    ``own_planner``: a ``llama-fit-params`` of this machine, whose work space is taken where it can be.
+    """
     options = options or Options()
     unknown = dict(notes or {})
     if model.shape is None:
@@ -219,6 +223,8 @@ def document(
     planner = Planner(model, settings, devices, host, options, draft)
     if planner.refused is not None:
         return _refused(model, settings, planner.refused, unknown)
+    if own_planner is not None:
+        planner = _with_own(planner, own_planner, unknown)
     budget = planner.at(settings.ctx)
     _note(model, planner, budget, unknown)
     longest = planner.longest()
@@ -255,8 +261,34 @@ def document(
         found["by_cache_type"] = _once(planner, "types", (), lambda: _by_cache_type(planner))
         split = planner.best_split(settings.ctx or model.shape.trained_window or None)
         found["even_split"] = None if split is None else list(split)
-    found["basis"]["error"] = planner.error_bytes(budget)
+    found["basis"] = {"compute": "planner" if planner.corrections else "model", "error": planner.error_bytes(budget)}
     return found
+
+
+def _with_own(planner: Planner, program: str, unknown: dict[str, Why]) -> Planner:
+    """Take the work space from llama.cpp's own planner; where it cannot be had, say why and leave the model's."""
+    from probes.model_file.own_planner import PROGRAM, ask_planner  # noqa: PLC0415 - starts a program: only when asked to
+
+    ctx = planner.settings.ctx
+    try:
+        lines = ask_planner(program, planner.model.header.path, planner.settings, planner.options)
+    except NotOfferedError as error:
+        unknown["basis.compute"] = _why("not-offered", str(error))
+        return planner
+    except CouldNotLookError as error:
+        unknown["basis.compute"] = _why("failed", str(error))
+        return planner
+    if len(lines) != len(planner.devices) + 1:
+        note = f"{PROGRAM} sees {len(lines) - 1} devices, and {len(planner.devices)} are planned for"
+        unknown["basis.compute"] = _why("not-offered", note)
+        return planner
+    corrected = planner.corrected(ctx, [line.compute for line in lines])
+    held = sum(need.kv + need.state for need in corrected.at(ctx).all())
+    told = sum(line.context for line in lines)
+    if not planner.settings.kv_unified and abs(held - told) > (len(lines) + 1) * 1024**2:
+        note = f"{PROGRAM} says {told} bytes of caches and states, the arithmetic here {held}: is it another version?"
+        unknown["basis.kv"] = _why("failed", note)
+    return corrected
 
 
 def _device(need: DeviceNeed, *, host: bool) -> Document:
@@ -302,7 +334,16 @@ def _once(planner: Planner, what: str, order: tuple[str, ...], work: Callable[[]
     settings = replace(planner.settings, ctx=0)
     if what == "types":
         settings = replace(settings, kv_k="f16", kv_v="f16")
-    key = (what, order, settings, planner.devices, planner.host, planner.options, id(planner.draft))
+    key = (
+        what,
+        order,
+        settings,
+        planner.devices,
+        planner.host,
+        planner.options,
+        id(planner.draft),
+        planner.corrections,
+    )
     known = planner.model.answers
     if key not in known:
         if len(known) >= _MOST_KEPT:
@@ -317,7 +358,9 @@ def _by_cache_type(planner: Planner) -> list[Document]:
         if kind.fork:
             continue
         settings = replace(planner.settings, kv_k=kind.name, kv_v=kind.name)
-        other = Planner(planner.model, settings, planner.devices, planner.host, planner.options, planner.draft)
+        other = Planner(
+            planner.model, settings, planner.devices, planner.host, planner.options, planner.draft, planner.corrections
+        )
         row: Document = {"kv": kind.name, "tokens": None, "limited_by": None, "refused_because": None}
         if other.refused is not None:
             row["refused_because"] = str(other.refused)

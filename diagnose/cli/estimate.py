@@ -69,6 +69,14 @@ def estimate_command(
         str | None,
         typer.Option("--settings", metavar="FILE|-", help="JSON lines of settings, each answered on one line"),
     ] = None,
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            "--planner",
+            metavar="auto|FILE",
+            help="take the work space from llama.cpp's own llama-fit-params: on the path, itself, or beside a llama-server",
+        ),
+    ] = None,
     output_format: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="write there instead of to standard output")
@@ -102,6 +110,7 @@ def estimate_command(
             "levers": levers,
             "backend": backend,
             "settings": settings,
+            "planner": planner,
             "output_format": output_format,
             "out": out,
             "quiet": quiet,

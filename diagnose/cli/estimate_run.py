@@ -28,7 +28,7 @@ VALUES = {
     "--ubatch": "ubatch", "-ub": "ubatch", "--flash-attn": "flash_attn", "-fa": "flash_attn", "--ram": "ram",
     "--tensor-split": "tensor_split", "-ts": "tensor_split", "--gpu-layers": "gpu_layers", "-ngl": "gpu_layers",
     "--n-cpu-moe": "n_cpu_moe", "--draft": "draft", "--mmproj": "mmproj", "--levers": "levers", "--backend": "backend",
-    "--settings": "settings", "--format": "output_format", "--out": "out",
+    "--settings": "settings", "--format": "output_format", "--out": "out", "--planner": "planner",
 }  # fmt: skip
 """Options that take one value → the parameter."""
 REPEATED = {"--gpu": "gpu", "--override-tensor": "override", "-ot": "override", "--margin": "margin"}
@@ -41,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "ctx": None, "kv": None, "parallel": None, "kv_unified": None, "batch": None, "ubatch": None, "swa_full": False, "flash_attn": "auto",
     "gpu": None, "ram": None, "tensor_split": None, "gpu_layers": None, "override": None, "cpu_moe": False, "n_cpu_moe": 0,
     "no_kv_offload": False, "draft": None, "mmproj": None, "no_mmproj_offload": False, "margin": None, "levers": None, "backend": None,
-    "settings": None, "output_format": "text", "out": None, "quiet": False,
+    "settings": None, "output_format": "text", "out": None, "quiet": False, "planner": None,
 }  # fmt: skip
 
 
@@ -118,9 +118,12 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
     devices, host, notes = devices_for(choices["gpu"], choices["ram"], choices["margin"])
     options, draft = _options(choices, len(devices))
     order = _order(choices["levers"], LEVERS)
+    own = _own_planner(choices, notes)
     if choices["settings"] is None:
         asked, ignored = settings_from(given)
-        found = document(model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored})
+        found = document(
+            model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored}, own_planner=own
+        )
         yield json_line(found, pretty=True) if as_json else _drawn(found)
         return
     for number, line in enumerate(_lines(choices["settings"]), start=1):
@@ -132,9 +135,41 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
             sys.stderr.write(f"ctxdoctor: line {number} of the settings: {error}\n")
             yield json_line(bad_line(model, number, str(error)))
             continue
-        yield json_line(
-            document(model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored})
+        answer = document(
+            model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored}, own_planner=own
         )
+        yield json_line(answer)
+
+
+def _own_planner(choices: dict[str, Any], notes: dict[str, Why]) -> str | None:
+    """Find llama.cpp's own planner where it was asked for: by name, beside a server's binary that was named, or on the path."""
+    asked = choices["planner"]
+    if asked is None:
+        return None
+    from probes.model_file.own_planner import PROGRAM, find_planner  # noqa: PLC0415 - only where it is asked for
+
+    if choices["gpu"] is not None:
+        notes["basis.compute"] = {
+            "why": "not-offered",
+            "note": f"{PROGRAM} plans for this machine's devices, not for described ones",
+        }
+        return None
+    if asked == "auto":
+        program = find_planner()
+        if program is None:
+            notes["basis.compute"] = {
+                "why": "not-offered",
+                "note": f"no {PROGRAM} is on the path; give its place with --planner",
+            }
+        return program
+    if os.path.basename(asked).startswith(PROGRAM):  # noqa: PTH119 - pathlib is slower to import than the header is to read
+        if not os.access(asked, os.X_OK):
+            raise InputError(f"{asked[:200]!r} is no program that can be run")
+        return str(asked)
+    program = find_planner(asked)
+    if program is None:
+        raise InputError(f"there is no {PROGRAM} beside {asked[:200]!r} nor on the path")
+    return program
 
 
 def json_line(found: Document, *, pretty: bool = False) -> str:
@@ -465,15 +500,14 @@ def _draw_devices(console: Any, found: Document) -> None:
     console.print(table)
     error = found["basis"]["error"]
     if error:
-        console.print(
-            str(
-                words(
-                    "Caches and states are exact. Work space is a fitted model, right to about {error}.",
-                    error=show_size(error),
-                )
-            ),
-            style="dim",
+        by_planner = words(
+            "Caches and states are exact. Work space is what llama.cpp's own planner says, right to about {error}.",
+            error=show_size(error),
         )
+        modelled = words(
+            "Caches and states are exact. Work space is a fitted model, right to about {error}.", error=show_size(error)
+        )
+        console.print(str(by_planner if found["basis"]["compute"] == "planner" else modelled), style="dim")
 
 
 def _draw_parts(console: Any, found: Document) -> None:

@@ -87,7 +87,8 @@ def phases(planned: Plan, memory: Memory, settings: ContextSettings) -> Phases:
     if shape.rule.memory == "none":
         masks = tokens * tokens * 2
         scores = 0 if flash else tokens * tokens * _F32 * max(shape.heads, default=1)
-    rows = settings.outputs or max(1, settings.parallel)
+    # A model with an encoder gets logits for every token, whatever is asked.
+    rows = tokens if shape.architecture in {"t5", "t5encoder"} else settings.outputs or max(1, settings.parallel)
     return Phases(
         masks=masks,
         cast=2 * masks if flash and settings.wide_masks else 0,

@@ -199,7 +199,7 @@ def _check_mode(shape: Shape, settings: ContextSettings) -> Refused | None:
             return Refused(
                 "context type MTP requested but model doesn't contain MTP layers", "use a draft model or no speculation"
             )
-        if not shape.rule.draft:
+        if not shape.rule.draft and shape.rule.memory not in {"none", "recurrent", "hybrid"}:
             return Refused(
                 "failed to initialize the context: unordered_map::at",
                 "the file has prediction layers, but llama.cpp cannot run them for this architecture",
@@ -230,6 +230,7 @@ def plan(shape: Shape, settings: ContextSettings) -> Plan | Refused:
     elif (
         mode == "mtp"
         and memory in {"attention", "hybrid", "dsa", "dsa-window", "dsv4"}
+        and (rule.draft or memory != "hybrid")  # other hybrids keep all they have
         and shape.architecture != "hy_v4"
     ):
         # A draft runs the prediction layers only, with a plain cache of its own, split by window where the model has one.
@@ -380,7 +381,7 @@ def _hybrid(build: _Builder, mode: str) -> list[int]:
     """Add the caches of a model with states; give the layers that keep one."""
     shape = build.shape
     recurrent, trunk = shape.recurrent, range(shape.layers)
-    if mode == "mtp":  # only the indexed kinds come here
+    if mode == "mtp" and shape.rule.memory == "hybrid-indexed":
         drafting = list(range(shape.layers, shape.layers_all))
         build.attention(drafting, windowed=False)
         build.add_indexer(drafting)

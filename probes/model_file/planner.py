@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .compute import ERROR_BYTES, ERROR_SHARE, NOTHING, HostWeights, Phases, phases
 from .context import CACHE_TYPES, ContextSettings, Memory, Plan, Refused, check, memory_of, plan
@@ -18,7 +18,7 @@ from .shape import Shape, UnknownShapeError, read_shape
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 GIB = 1024**3
 DEFAULT_MARGIN = GIB
@@ -31,6 +31,8 @@ _ROLLBACK = 3
 """llama-server drafts three tokens unless told otherwise, and keeps as many states to go back to."""
 _NO_TRAINED_WINDOW = 1 << 24
 _MOST_KEPT = 512
+_ROUNDED = 1024**2
+"""llama.cpp's own planner tells whole MiB."""
 _LEAST_OFFLOADED = 32
 """From so many tokens on llama.cpp copies host weights to a device instead of working on them there."""
 
@@ -195,6 +197,14 @@ class Lever:
     tensor_split: tuple[int, ...] = ()
 
 
+class Correction(NamedTuple):
+    """What llama.cpp's own planner adds to one device's modelled work space, at a micro-batch. ``exact``: no mere upper bound."""
+
+    bytes: int
+    ubatch: int
+    exact: bool
+
+
 @dataclass(slots=True)
 class _Running:
     """One context that is run, and where its layers are."""
@@ -222,9 +232,11 @@ class Planner:
         host: GivenDevice,
         options: Options,
         draft: Model | None = None,
+        corrections: tuple[Correction, ...] = (),
     ) -> None:
         assert model.shape is not None
         self.model, self.devices, self.host, self.options, self.draft = model, devices, host, options, draft
+        self.corrections = corrections
         self.shape = model.shape
         if options.draft and self.shape.rule.rollback:
             settings = replace(settings, rollback=max(settings.rollback, _ROLLBACK))
@@ -302,6 +314,11 @@ class Planner:
             first = first or memory
             deep = max(1, settings.parallel) * (1 + running.planned.rollback)
             computes = self._computes(running, phases(running.planned, memory, settings))
+            if self.corrections and not running.follows:
+                computes = [
+                    max(0, size + one.bytes * memory.ubatch // one.ubatch)
+                    for size, one in zip(computes, self.corrections, strict=True)
+                ]
             for index, need in enumerate(needs):
                 kv = sum(
                     rows[index] * cache.cells * cache.streams
@@ -347,6 +364,24 @@ class Planner:
         if not self.options.kv_offload:
             host = max(host, work.masks + work.attention)
         return [*result, host]
+
+    def corrected(self, ctx: int, theirs: Sequence[int]) -> Planner:
+        """Give the planner with the work space that llama.cpp's own planner says for this window: bytes for each device, the host last.
+
+        It reserves logits for a whole micro-batch. Where those make its peak, its number is only the most that a server takes.
+        """
+        running = self._running[0]
+        memory = memory_of(running.planned, replace(running.settings, ctx=ctx))
+        rows = replace(running.settings, ctx=ctx, outputs=memory.ubatch)
+        logits = phases(running.planned, memory, rows).outputs
+        ours = self.at(ctx)
+        corrections = []
+        for need, size in zip(ours.all(), theirs, strict=True):
+            holds_output = need is ours.all()[self.place[-1]]
+            exact = not holds_output or size > logits + _ROUNDED
+            told = size if exact else min(size, need.compute)
+            corrections.append(Correction(told - need.compute, max(1, memory.ubatch), exact))
+        return Planner(self.model, self.settings, self.devices, self.host, self.options, self.draft, tuple(corrections))
 
     def fits(self, ctx: int) -> bool | None:
         """Say whether everything fits at that window; None if no device's free memory is known."""
@@ -498,7 +533,7 @@ class Planner:
             settings = replace(settings, kv_k=kind.name, kv_v=kind.name)
         else:
             return None
-        return Planner(self.model, settings, self.devices, self.host, options, self.draft)
+        return Planner(self.model, settings, self.devices, self.host, options, self.draft, self.corrections)
 
     def _smaller(self, name: str) -> bool:
         def share(of: str) -> float:
@@ -508,6 +543,8 @@ class Planner:
 
     def error_bytes(self, budget: Budget) -> int:
         """Say by how much the work space of any one device may be off."""
+        if self.corrections and all(one.exact for one in self.corrections):
+            return _ROUNDED
         return max(ERROR_BYTES, int(max(need.compute for need in budget.all()) * ERROR_SHARE))
 
 

@@ -254,7 +254,9 @@ def _with(planner: Planner, settings: ContextSettings, options: Options | None =
     """Give the planner with other settings or options, and with so much more kept free on each device."""
     devices = tuple(replace(one, margin_bytes=one.margin_bytes + more_margin) for one in planner.devices)
     host = replace(planner.host, margin_bytes=planner.host.margin_bytes + more_margin)
-    return Planner(planner.model, settings, devices, host, options or planner.options, planner.draft)
+    return Planner(
+        planner.model, settings, devices, host, options or planner.options, planner.draft, planner.corrections
+    )
 
 
 def _whole_ctx(planner: Planner) -> int | None:
