@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from probes.evidence.control import ControlRun
 from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.records import EvidenceSet
-from probes.evidence.request import ConcurrencyTrial
+from probes.evidence.request import ConcurrencyTrial, Restarted
+from probes.evidence.rungs import RungResult, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
 from probes.evidence.words import Words, words
@@ -33,7 +34,32 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
         said.append(chains_in_words(chains))
     if apart is not None:
         said.append(divergence_in_words(apart))
+    said += beside_in_words([one for _evidence, one in evidence.of(RungResult)])
+    changed = evidence.last(WindowChanged)
+    if changed is not None:
+        said.append(
+            words(
+                "After {after} tokens became the window instead of {before}, nothing was measured further: somebody started the server with other settings.",
+                before=changed.before,
+                after=changed.after,
+            )
+        )
+    restarts = [one for _evidence, one in evidence.of(Restarted) if one.because == "died"]
+    if restarts:
+        said.append(words("The server died and was started again, this many times: {count}.", count=len(restarts)))
     return tuple(said)
+
+
+def beside_in_words(rungs: Sequence[RungResult]) -> Iterator[Words]:
+    """Say during how many attempts someone else used the server: their speeds are not what the server can do."""
+    told = [one for one in rungs if one.busy_beside is not None]
+    busy = [one for one in told if one.busy_beside]
+    if busy:
+        yield words(
+            "Before {count} of {told} attempts someone else's request was running on the server: speeds measured then are too low.",
+            count=len(busy),
+            told=len(told),
+        )
 
 
 _ENDED = {

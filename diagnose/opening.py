@@ -30,6 +30,7 @@ def opened(one: Walk) -> Iterator[None]:
     """Start the server where a command was given, and find out which one answers."""
     one.log_paths += [Path(path) for path in one.options.logs]
     with contextlib.ExitStack() as stack:
+        one.closing = stack
         url = one.options.url
         if one.options.launch:
             url = stack.enter_context(_launched(one))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ class Walk:
     backend: Backend | None = None
     counter: Counter | None = None
     server: Server | None = None
+    """The server that was started here, where one was."""
+    closing: ExitStack | None = None
+    """Ends at the end of the run what was opened for it."""
+    restarts: int = 0
+    """How often the server was started anew in this run."""
     log_paths: list[Path] = field(default_factory=list)
     sent: Sent = field(default_factory=Sent)
     could_not_look: CtxDoctorError | None = None

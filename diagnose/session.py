@@ -16,6 +16,7 @@ from diagnose.history import settle
 from diagnose.judging import judge_run
 from diagnose.opening import opened
 from diagnose.readback import read_back
+from diagnose.reviving import ended, revive, start_anew
 from diagnose.run_logs import events_now, read_logs
 from diagnose.running import Walk
 from diagnose.shape import Shape, shape_of, window_of
@@ -28,7 +29,7 @@ from probes.evidence.damage import NextTokens
 from probes.evidence.errors import CouldNotLookError, CtxDoctorError, LaunchFailedError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
-from probes.evidence.request import Launch, ProcessEnded, TruncationReading
+from probes.evidence.request import Launch, TruncationReading
 from probes.evidence.rungs import LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
@@ -137,7 +138,7 @@ def _keep_configuration(one: Walk, when: Literal["before", "after"]) -> None:
 def _look_again(one: Walk) -> None:
     """Read the configuration once more when all was measured: what changed meanwhile, nobody asked for."""
     backend = one.backend
-    if backend is None or _ended(one, None) is not None:
+    if backend is None or ended(one, None) is not None:
         return
     try:
         fresh = look.recognised(
@@ -169,7 +170,8 @@ def _measure(one: Walk) -> None:
         )
     process, _why = look.find_process(backend.http.base_url)
     ends = time.monotonic() + one.options.budget_s
-    sampler = Sampler(process.pid if process else None)
+    pid = process.pid if process else None
+    sampler = Sampler(pid)
     context = ProbeContext(
         backend=backend,
         counter=counter,
@@ -179,7 +181,9 @@ def _measure(one: Walk) -> None:
         run=one.run,
         seed=one.options.seed,
         ends_at=ends,
-        process_ended=partial(_ended, one, process.pid if process else None),
+        process_ended=partial(ended, one, pid),
+        revive=lambda: _watched_anew(one, sampler, revive(one, pid, ends)),
+        start_anew=(lambda: _watched_anew(one, sampler, start_anew(one, "fresh", ends))) if one.server else None,
     )
     shape = shape_of(one, window_of(one))
     sampler.start()
@@ -187,7 +191,7 @@ def _measure(one: Walk) -> None:
         for name in dict.fromkeys((*one.options.first, *agenda.order(known_of(one, shape)))):
             if name in one.case.done_probes(one.run):
                 continue
-            if context.process_ended() is not None:
+            if context.process_ended() is not None and not (context.time_left() > LEAST_S and context.revive()):
                 one.add(not_found(name, "failed", "the server's process has ended", run=one.run, origin=name))
                 continue
             probe = agenda.probe(name, known_of(one, shape))
@@ -216,22 +220,11 @@ def _measure(one: Walk) -> None:
         sampler.stop()
 
 
-def _ended(one: Walk, pid: int | None) -> ProcessEnded | None:
-    """Say whether the server's process is gone."""
-    if one.server is not None:
-        return one.server.ended()
-    if pid is None:
-        return None
-    import psutil  # noqa: PLC0415 - the system's own answer, needed only here
-
-    try:
-        if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            return None
-    except psutil.NoSuchProcess:
-        pass
-    except psutil.Error:
-        return None
-    return ProcessEnded()
+def _watched_anew(one: Walk, sampler: Sampler, back: bool) -> bool:
+    """Sample the process that runs now; gives ``back``."""
+    if back and one.server is not None:
+        sampler.follow(one.server.pid)
+    return back
 
 
 def known_of(one: Walk, shape: Shape) -> agenda.Known:

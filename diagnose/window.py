@@ -26,6 +26,8 @@ class LengthVerdict:
     fast_enough: bool | None
     recalls: bool | None
     recall: RecallVerdict | None = None
+    died: str | None = None
+    """What was said last where the server went away at this length."""
     why: tuple[Words, ...] = ()
 
     def holds(self, repeats: int) -> bool:
@@ -84,7 +86,8 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
                     needed=f"{criteria.min_constraints:.0%}",
                 )
             )
-    return LengthVerdict(tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, tuple(why))
+    died = next((one.error or "no message" for one in bad if one.result == "died"), None)
+    return LengthVerdict(tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, died, tuple(why))
 
 
 def _keeps_rules_when_short(base: RecallBase | None, criteria: Criteria) -> bool:
@@ -178,6 +181,7 @@ def judge_window(
     """Judge all lengths. ``target_input``: prompt tokens that the user wants; None: as much as the window holds."""
     if not results:
         return WindowVerdict(target_input=target_input)
+    results, before = _under_one_window(results)
     lengths = [judge_length(attempts, criteria, base) for attempts in by_rung(results).values()]
 
     def longest(test: str) -> int | None:
@@ -214,6 +218,14 @@ def judge_window(
     statement = _statement(
         criteria, lengths, verified, fits, fast, recalls, unable=unable, without_recall=proved_without_recall
     )
+    if before is not None:
+        # what was measured under another window says nothing about the one that is in force
+        verified, reached = None, None
+        statement = words(
+            "The server's window changed from {before} to {after} tokens while it was measured; nothing is claimed. Measure again.",
+            before=f"{before:,}",
+            after=f"{results[-1].window or 0:,}",
+        )
     return WindowVerdict(
         tuple(lengths),
         fits,
@@ -225,6 +237,14 @@ def judge_window(
         statement,
         unable,
     )
+
+
+def _under_one_window(results: Sequence[RungResult]) -> tuple[Sequence[RungResult], int | None]:
+    """Give the attempts under the window that was in force last, and the window before it where it changed."""
+    told = [one.window for one in results if one.window]
+    if not told or told[0] == told[-1]:
+        return results, None
+    return [one for one in results if one.window == told[-1]], told[0]
 
 
 _TIMES = {1: words("once"), 2: words("twice in a row"), 3: words("three times in a row")}
@@ -252,6 +272,15 @@ def _statement(
                 "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall.",
                 tokens=f"{verified:,}",
                 times=times,
+            )
+        if failed.died is not None:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; "
+                "at {failed} tokens the server went away: {error}",
+                tokens=f"{verified:,}",
+                times=times,
+                failed=f"{failed.tokens:,}",
+                error=failed.died,
             )
         if failed.fits is False:
             return words(

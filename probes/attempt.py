@@ -99,9 +99,11 @@ class Attempts:
         self.context = context
         self.asking = asking
         self.resumes: bool | None = None
+        self.busy: bool | None = None
         self.result: RungResult | None = None
         self.completions: list[Completion] = []
         self.hits: list[tuple[Canary, bool]] = []
+        self._given_up = False
         self._tails: dict[int, int] = {}
 
     def ask(self, text: str, canaries: Sequence[Canary], *, cold: bool, tokens: int, measured: bool) -> Completion:
@@ -160,6 +162,9 @@ class Attempts:
             )
             return
         error: RequestError | None = None
+        # after a request that nobody waited for, the server may still work on our own
+        self.busy = None if self._given_up else context.used_by_others()
+        self._given_up = False
         name = f"rung {text.rung} attempt {attempt}"
         with context.sampled(name, text.rung, attempt) as phase:
             for number, group in enumerate(groups):
@@ -187,6 +192,7 @@ class Attempts:
             if task is not None and error is None and (self.resumes is not False or text.tokens <= CHEAP_TOKENS):
                 constraints, error = self._ask_code(prompt, task, text.tokens)
         context.progress.report(name, 1.0, f"{text.tokens} tokens")
+        self._given_up = error is not None and error.error in {"timeout", "connection-lost"}
         if error is not None and error.error == "timeout" and context.time_left() <= 0:
             # our own patience ended, not the server's: nothing is known about this length
             note = f"the budget ended while {text.rung} tokens were waited for; the server was silent or slow"
@@ -197,7 +203,7 @@ class Attempts:
             yield found(phase.peaks, source="measured", run=context.run, origin=name)
         if ended is not None:
             yield found(
-                ended.model_copy(update={"during": name, "at_prompt_tokens": text.tokens}),
+                ended.model_copy(update={"during": name, "at_prompt_tokens": text.rung}),
                 source="measured",
                 run=context.run,
                 origin=name,
@@ -302,6 +308,8 @@ class Attempts:
             cache_asked=not cold,
             processed_tokens=_processed(self.completions),
             prompt_hash=text.hash,
+            window=None if ended is not None else self.context.window_now(),
+            busy_beside=self.busy,
         )
 
 

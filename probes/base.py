@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from probes.evidence.errors import CtxDoctorError
 from probes.evidence.machine import SampledPeaks
 from probes.evidence.request import Completion, ProcessEnded
 
@@ -79,6 +80,10 @@ class ProbeContext:
     """When the budget is used up (monotonic clock)."""
     process_ended: Callable[[], ProcessEnded | None] = field(default=lambda: None)
     """Says whether the server's process has ended, where it can be watched."""
+    revive: Callable[[], bool] = field(default=lambda: False)
+    """Brings back a server that went away: it is waited for, or started anew where that is allowed. True where it answers again."""
+    start_anew: Callable[[], bool] | None = None
+    """Starts the server anew on purpose; None where it may not be. True where it answers again."""
     prefill_tps: float | None = None
     """Slowest prefill speed seen so far; deadlines grow from it."""
 
@@ -101,6 +106,21 @@ class ProbeContext:
         if self.prefill_tps is None:
             return min(left, max(600.0, prompt_tokens / 20))
         return min(left, 60.0 + 4 * prompt_tokens / self.prefill_tps + generated_tokens * 2.0)
+
+    def window_now(self) -> int | None:
+        """Ask the server for the window that is in force at this moment; None where it does not say."""
+        try:
+            self.backend.forget()
+            return self.backend.window().in_force
+        except CtxDoctorError:
+            return None
+
+    def used_by_others(self) -> bool | None:
+        """Say whether someone else's request is running; None where the server does not tell."""
+        try:
+            return self.backend.busy()
+        except CtxDoctorError:
+            return None
 
     def time_left(self) -> float:
         """Give the seconds that the budget has left."""

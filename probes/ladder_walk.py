@@ -14,7 +14,7 @@ from typing import ClassVar
 from probes.attempt import Asking, Attempts
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.records import Evidence, found
-from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RungResult
+from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RungResult, WindowChanged
 from probes.evidence.words import words
 from probes.ladder.canaries import DEPTHS, Canary
 from probes.ladder.constraints import Task
@@ -26,6 +26,8 @@ Passes = Callable[[Sequence[RungResult]], bool | None]
 """Given all attempts at one length: True (passes), False (does not), None (cannot be told)."""
 
 
+MOST_DEATHS = 8
+"""So often a server may go away and come back within one ladder."""
 MOST_AGAIN = 4
 """Beyond the agreed repeats, a length is read so often again at the most."""
 
@@ -35,7 +37,7 @@ class LadderProbe(Probe):
 
     id: ClassVar[str] = "ladder"
     stops_itself: ClassVar[bool] = True
-    gives: ClassVar[tuple[str, ...]] = (RungResult.kind, LadderFound.kind)
+    gives: ClassVar[tuple[str, ...]] = (RungResult.kind, LadderFound.kind, WindowChanged.kind)
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class LadderProbe(Probe):
             repeats=criteria.repeats,
             predicted=plan.predicted,
             proof_first=proof_first,
+            restarts=MOST_DEATHS,
         )
 
     def cost(self, context: ProbeContext) -> Cost:
@@ -116,6 +119,22 @@ class LadderProbe(Probe):
                 self.found = stand(self.search, self.readings())
                 break
             self.results.append(attempts.result)
+            changed = window_changed(self.results)
+            if changed is not None:
+                yield found(changed, source="measured", run=context.run, origin="ladder")
+                self.found = replace(
+                    stand(self.search, self.readings()),
+                    stop="window-changed",
+                    why=words(
+                        "The window changed from {before} to {after} tokens while it was measured.",
+                        before=changed.before,
+                        after=changed.after,
+                    ),
+                )
+                break
+            if attempts.result.result == "died" and not self._goes_on(context):
+                self.found = stand(replace(self.search, restarts=0), self.readings(), "died")
+                break
         yield found(
             LadderFound(
                 longest_passed=self.found.length,
@@ -130,6 +149,11 @@ class LadderProbe(Probe):
             run=context.run,
             origin="ladder",
         )
+
+    def _goes_on(self, context: ProbeContext) -> bool:
+        """After a death: say whether there is anything left to measure, and bring the server back for it."""
+        step = next_step(self.search, self.readings())
+        return isinstance(step, Step) and context.time_left() > 0 and context.revive()
 
     def text_for(self, step: Step, counter: Counter) -> RungText:
         """Give the text of a length, planned or between two planned ones; for a second look at a length, with other facts to ask for."""
@@ -163,6 +187,15 @@ class LadderProbe(Probe):
             distractors=rest,
             non_literal=(),
         )
+
+
+def window_changed(results: Sequence[RungResult]) -> WindowChanged | None:
+    """Say whether the server gave another window than at the first attempt: it was started anew by someone, with other settings."""
+    told = [one for one in results if one.window]
+    first, last = (told[0], told[-1]) if told else (None, None)
+    if first is None or last is None or first.window is None or last.window is None or first.window == last.window:
+        return None
+    return WindowChanged(before=first.window, after=last.window, at_rung=last.rung, attempt=last.attempt)
 
 
 def _nearest(facts: Sequence[Canary], count: int) -> tuple[Canary, ...]:

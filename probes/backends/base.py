@@ -128,6 +128,9 @@ class Backend(ABC):
         """Settings that the server tells over HTTP (the process and the log are read elsewhere)."""
         raise NotOfferedError(f"{self.name} does not tell its settings over HTTP")
 
+    def forget(self) -> None:  # noqa: B027 - most servers are asked anew each time
+        """Forget what the server told of itself, so that it is asked anew."""
+
     def busy(self) -> bool | None:
         """Say whether someone else's request is running; None where the server does not tell."""
         return None

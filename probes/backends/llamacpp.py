@@ -282,6 +282,10 @@ class LlamaCpp(Backend):
             raise BadAnswerError("/tokenize did not answer a list of token ids")
         return len(tokens)
 
+    def forget(self) -> None:
+        """Forget ``/props``."""
+        self._props = None
+
     def busy(self) -> bool | None:
         """Say whether a slot is working, from ``/slots``."""
         try:

@@ -103,6 +103,10 @@ class TruncationReading(Payload):
     rule: str | None = Field(
         default=None, description="half-window, default-window, tail-cut, head-cut, … where it fits a known rule"
     )
+    below_sent: int | None = Field(
+        default=None, ge=0, description="tokens of a prompt just below the window, where one was sent, too"
+    )
+    below_processed: int | None = Field(default=None, ge=0)
     message: Text = ""
 
 
@@ -154,6 +158,17 @@ class Launch(Payload):
         ge=0,
         description="the most that the process had mapped, as last seen; read where there is a limit",
     )
+
+
+class Restarted(Payload):
+    """A server that was started here was started anew within a run: it had died, or a request was to be sent to a fresh one."""
+
+    kind: ClassVar[str] = "restarted"
+    because: Literal["died", "fresh"]
+    healthy: bool
+    seconds: float = Field(ge=0)
+    log_path: Text | None = None
+    why: Text = ""
 
 
 class ProcessEnded(Payload):

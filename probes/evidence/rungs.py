@@ -93,6 +93,10 @@ class RungResult(Payload):
     processed_tokens: int | None = Field(
         default=None, ge=0, description="prompt tokens evaluated by all requests of the attempt"
     )
+    window: int | None = Field(default=None, ge=0, description="window that the server said when the attempt had ended")
+    busy_beside: bool | None = Field(
+        default=None, description="whether someone else's request was running when the attempt began"
+    )
     purpose: str | None = Field(default=None, description="climb, bisect, verify, above, more, base")
     prompt_hash: str | None = None
 
@@ -141,3 +145,13 @@ class LadderFound(Payload):
     stopped: str
     uncached_tokens: int = Field(ge=0)
     why: Text = ""
+
+
+class WindowChanged(Payload):
+    """The server gave another window than before, in the middle of a ladder. Attempts from before and after are not compared."""
+
+    kind: ClassVar[str] = "window_changed"
+    before: int = Field(ge=1)
+    after: int = Field(ge=1)
+    at_rung: int = Field(ge=0)
+    attempt: int = Field(ge=1)

@@ -21,7 +21,7 @@ from probes.ladder.scoring import judge_recall
 
 Cache = Literal["resumes", "none", "unknown"]
 Purpose = Literal["climb", "bisect", "verify", "above", "more"]
-Stop = Literal["verified", "nothing-passes", "budget", "unproven", "died"]
+Stop = Literal["verified", "nothing-passes", "budget", "unproven", "died", "window-changed"]
 
 RESOLUTION = 2048
 GRAIN = 64
@@ -223,9 +223,9 @@ def next_step(plan: SearchPlan, readings: Sequence[Reading]) -> Step | Found:
     return step
 
 
-def stand(plan: SearchPlan, readings: Sequence[Reading]) -> Found:
-    """Say what was found so far, for a search that has to end here."""
-    return _found(_State(plan, readings), "budget")
+def stand(plan: SearchPlan, readings: Sequence[Reading], stop: Stop = "budget") -> Found:
+    """Say what was found so far, for a search that has to end here, and why it has to."""
+    return _found(_State(plan, readings), stop)
 
 
 def _next(state: _State) -> Step | None:
@@ -379,7 +379,9 @@ def _found(state: _State, stop: Stop) -> Found:
     elif stop == "died":
         why = words(
             "The server died at {high} tokens; {length} passed {n} of {of} times before.",
-            high=high,
+            high=high
+            if high is not None
+            else max((r.length for r in state.readings if r.outcome == "died"), default=low),
             length=low,
             n=passes,
             of=plan.repeats,

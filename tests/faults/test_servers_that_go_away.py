@@ -1,0 +1,149 @@
+"""Real servers that go away in the middle of a ladder: dead at a length, started anew, another window, somebody else at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from diagnose.opening import answers_health
+from probes.backends.base import Ask
+from probes.backends.http import Http
+from probes.backends.recognise import recognise
+from probes.launch import Server, address_of
+from probes.process import free_port
+from tests.faults import limiting
+from tests.tiny_model import make_model, server_command
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model") / "tiny.gguf", trained=16384)
+
+
+def run(*arguments, folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "diagnose", "run", *arguments, "--format", "json", "--budget", "90s"],
+        env={**os.environ, "CTXDOCTOR_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout), done
+
+
+def of_kind(document, kind):
+    return [one["data"] for one in document["evidence"] if one["kind"] == kind and one["data"]]
+
+
+def test_a_server_that_dies_at_a_length_is_started_again_and_the_walk_goes_on_below(model, tmp_path):
+    """Law: the length, the signal and the last log line are named; what is below is measured and proved on the server that was started again."""
+    port = free_port()
+    inner = server_command(model, "-c", "6144", "-np", "1")
+    command = " ".join((sys.executable, limiting.__file__, "3000", str(port), "--", *inner))
+    document, done = run(f"http://127.0.0.1:{port}", "--launch", command, folder=tmp_path)
+    died = [one for one in document["rungs"] if one["result"] == "died"]
+    ended = of_kind(document, "process_ended")
+    assert died, done.stderr
+    assert all(one["input_tokens"] > 2900 for one in died)
+    assert {one["signal"] for one in ended} == {"SIGKILL"}
+    assert min(one["at_prompt_tokens"] for one in ended) > 2900
+    assert any("ggml_abort" in line["text"] for line in document["log_lines"])
+    restarts = of_kind(document, "restarted")
+    assert restarts
+    assert all(one["because"] == "died" and one["healthy"] for one in restarts)
+    resolution = of_kind(document, "ladder_plan")[-1]["resolution"]
+    claimed = document["window"]["fits"]["tokens"]
+    # the chat template is not seen by the proxy
+    assert 3000 - resolution - 64 <= claimed <= 3032
+    assert "three times in a row" in document["window"]["statement"]
+    places = [document["rungs"].index(one) for one in died]
+    assert any(one["result"] == "passed" for one in document["rungs"][min(places) + 1 :])
+
+
+def test_a_server_that_only_drops_connections_is_walked_on_below(model, tmp_path):
+    """Law: a connection that is dropped at a length is no dead server: the walk goes on, and finds the length to its resolution."""
+    with Server(server_command(model, "-c", "6144", "-np", "1"), log_path=tmp_path / "log") as server:
+        server.start()
+        assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 60).healthy
+        proxy = limiting.Proxy(server.url, "hangs-up", 2500, lambda: None)
+        document, _done = run(proxy.url, folder=tmp_path)
+    resolution = of_kind(document, "ladder_plan")[-1]["resolution"]
+    assert 2500 - resolution - 64 <= document["window"]["fits"]["tokens"] <= 2500
+
+
+def test_a_window_that_changes_in_the_middle_is_said_and_nothing_is_mixed(model, tmp_path):
+    """Law: somebody starts the server with another window while it is measured: said, the walk ends, and no window is claimed from both."""
+    port = free_port()
+
+    def start(ctx):
+        one = Server(server_command(model, "-c", str(ctx), "-np", "1", port=port), log_path=tmp_path / f"log{ctx}")
+        one.start()
+        assert one.wait_healthy(lambda pid: address_of(pid, answers_health, port), 60).healthy
+        return one
+
+    first = start(8192)
+    others = []
+    home = tmp_path / "home"
+
+    def swap():
+        ends = time.monotonic() + 100
+        while time.monotonic() < ends:
+            journals = list(home.glob("cases/*/journal.jsonl"))
+            if journals and journals[0].read_text(errors="replace").count('"kind":"rung"') >= 2:
+                break
+            time.sleep(0.02)
+        os.kill(first.pid, signal.SIGKILL)
+        others.append(start(4096))
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        document, _done = run(f"http://127.0.0.1:{port}", folder=tmp_path)
+    finally:
+        thread.join()
+        for one in (first, *others):
+            one.stop()
+    changed = of_kind(document, "window_changed")
+    assert [(one["before"], one["after"]) for one in changed] == [(8192, 4096)]
+    assert document["window"]["verified_input_tokens"] is None
+    assert "8,192" in document["window"]["statement"]
+    assert "4,096" in document["window"]["statement"]
+    assert document["window"]["fits"]["ok"] is not True or document["window"]["fits"]["tokens"] < 4096
+
+
+def test_somebody_else_at_work_is_noticed_and_said(model, tmp_path):
+    """Law: a slot that somebody else keeps busy is seen before an attempt, kept with it, and stands in the report."""
+    with Server(server_command(model, "-c", "8192", "-np", "2"), log_path=tmp_path / "log") as server:
+        server.start()
+        assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 60).healthy
+        stop = threading.Event()
+
+        def keep_busy():
+            with Http(server.url) as http:
+                backend = recognise(http)
+                while not stop.is_set():
+                    backend.complete(Ask(prompt="once upon a time", max_tokens=3000, deadline_s=20))
+
+        thread = threading.Thread(target=keep_busy)
+        thread.start()
+        try:
+            document, _done = run(server.url, "--ladder", "512,1024", folder=tmp_path)
+        finally:
+            stop.set()
+            thread.join()
+    assert sum(bool(one["busy_beside"]) for one in of_kind(document, "rung")) >= 1
+    assert any("someone else" in note for note in document["notes"])
