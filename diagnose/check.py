@@ -61,6 +61,8 @@ class CheckTruncation(Part):
     processed: Count | None = None
     would_cost_tokens: Count | None = None
     rule: Text | None = Field(default=None, description="optional: the known rule by which it was cut")
+    below_sent: Count | None = Field(default=None, description="optional: tokens of a prompt just below the window")
+    below_processed: Count | None = None
     note: Text | None = Field(default=None, description="optional: the server's own words, or why it was not tried")
 
 
@@ -212,6 +214,8 @@ def check(
             processed=0 if refused else truncation.processed,
             would_cost_tokens=truncation.would_cost_tokens,
             rule=truncation.rule,
+            below_sent=truncation.below_sent,
+            below_processed=truncation.below_processed,
             note=truncation.message or None,
         ),
         memory=_memory(devices, host),
@@ -262,7 +266,7 @@ def _truncation(
     """Send one prompt above the window where that is cheap, or was asked for; else say what it would cost."""
     if not window:
         return TruncationReading(verdict="unknown", message="the server does not say its window")
-    probe = TruncationProbe(window)
+    probe = TruncationProbe(window, below=full)
     shift = settings.get("context_shift")
     refuses = server.name in REFUSES_UNPROCESSED and not (shift is not None and shift.value is True)
     if not full and window > CHEAP_WINDOW and not (refuses and window <= LONGEST_REFUSAL):

@@ -11,6 +11,8 @@ from probes.ladder.text import Counter, generated
 from probes.tokenizer import calibrate, open_tokenizer
 
 SAMPLE_CHARACTERS = 6000
+SUSPICIOUS = 0.2
+"""A share of the shorter text's count that no ordinary template adds."""
 
 
 def counter_for(
@@ -56,21 +58,33 @@ def _calibrated(backend: Backend, sent: Sent | None) -> Counter | None:
             break
     counts: list[tuple[str, int]] = []
     for part in (text[: len(text) // 3], text):
-        answer = None
-        for ask in (
-            Ask(prompt=part, max_tokens=1, use_cache=False, deadline_s=120),
-            Ask(messages=({"role": "user", "content": part},), max_tokens=1, use_cache=False, deadline_s=120),
-        ):
-            with contextlib.suppress(NotOfferedError):
-                answer = backend.complete(ask)
-                if sent is not None:
-                    sent.count(answer)
-            if answer is not None and answer.error is None and answer.prompt_tokens:
-                break
-        if answer is None or answer.error is not None or not answer.prompt_tokens:
+        counted = _counted(backend, part, sent)
+        if counted is None:
             return None
-        counts.append((part, answer.prompt_tokens))
+        counts.append((part, counted))
     try:
-        return calibrate(counts).counter()
+        found = calibrate(counts)
+        if found.overhead > SUSPICIOUS * counts[0][1]:
+            # so much beside the text is a long template, or the longer text was cut: a shorter one tells which
+            part = text[: len(text) // 6]
+            counted = _counted(backend, part, sent)
+            if counted is not None:
+                found = calibrate([(part, counted), counts[0]])
+        return found.counter()
     except InputError:
         return None
+
+
+def _counted(backend: Backend, part: str, sent: Sent | None) -> int | None:
+    """Ask how many tokens a text has for the server, as raw text or, where it takes none, as a chat. None where it does not say."""
+    for ask in (
+        Ask(prompt=part, max_tokens=1, use_cache=False, deadline_s=120),
+        Ask(messages=({"role": "user", "content": part},), max_tokens=1, use_cache=False, deadline_s=120),
+    ):
+        with contextlib.suppress(NotOfferedError):
+            answer = backend.complete(ask)
+            if sent is not None:
+                sent.count(answer)
+            if answer.error is None and answer.prompt_tokens:
+                return answer.prompt_tokens
+    return None

@@ -21,6 +21,8 @@ DEFAULT_WINDOWS: dict[str, tuple[int, ...]] = {
 }
 """Backend → the windows that it takes when nothing is set, the newest version's first."""
 
+_ANYONES_DEFAULTS = (4096, 2048, 8192)
+"""Windows that one or the other server behind a proxy takes when nothing is set; one of them to the token is no chance."""
 _DROPS_FRONT = frozenset({"koboldcpp", "text-generation-webui", "ik_llama.cpp", "ollama"})
 _DROPS_END = frozenset({"sglang"})
 _NEVER_HALF = frozenset({"koboldcpp", "sglang", "text-generation-webui", "lm-studio"})
@@ -61,10 +63,18 @@ def overflow_rule(
         if backend not in _NEVER_HALF and _halved(sent, processed, window, keep, backend):
             return "half-window"
         defaults = [d for d in DEFAULT_WINDOWS.get(backend, ()) if d < 0.9 * window]
+        if backend == "ollama" and any(abs(processed - default / 2 - 2) <= 1 for default in defaults):
+            return "half-window"
         if any(_fills(processed, default, output_tokens) for default in defaults):
             return "default-window"
         if any(backend == "ollama" and close(processed, default / 2, 0.06) for default in defaults):
             return "half-window"
+        if backend not in DEFAULT_WINDOWS and backend not in _DROPS_FRONT | _DROPS_END:
+            for default in (d for d in _ANYONES_DEFAULTS if d < 0.9 * window):
+                if close(processed, default, 0, 8):
+                    return "default-window"
+                if close(processed, default / 2, 0, 8):
+                    return "half-window"
     if window is not None and processed > window and not close(processed, window):
         return "unknown-cut"
     if front_survived is False or (front_survived is None and backend in _DROPS_FRONT):

@@ -105,7 +105,9 @@ def test_full_sends_it_all_the_same(capsys):
             full=True,
         )
         assert reading.verdict == "refused"
-        assert len(server.prompts) == 1
+        above, below = server.prompts
+        assert above > 4096 > below
+        assert reading.below_processed == below
 
 
 def _backend(server):
