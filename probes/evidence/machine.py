@@ -193,6 +193,14 @@ class SampledPeaks(Payload):
         default_factory=dict, description="every reason that was seen, idle left out"
     )
     link_generation_best: dict[str, int] = Field(default_factory=dict, description="highest seen: it drops when idle")
+    link_width_best: dict[str, int] = Field(default_factory=dict, description="most PCIe lanes seen in use")
+    link_sent_max_bps: dict[str, int] = Field(
+        default_factory=dict, description="over the PCIe link from the device, bytes a second, the most seen"
+    )
+    link_received_max_bps: dict[str, int] = Field(default_factory=dict, description="the same to the device")
+    link_replays: dict[str, int] = Field(
+        default_factory=dict, description="packets that a device's link had to send again during this phase"
+    )
     devices_lost: dict[str, Text] = Field(default_factory=dict, description="device → why it stopped answering")
     server_gone_after_s: float | None = Field(
         default=None, ge=0, description="when the server's process was seen to be gone"

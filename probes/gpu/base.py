@@ -44,6 +44,12 @@ class DeviceSample:
     power_watts: float | None = None
     temperature_c: float | None = None
     link_generation: int | None = None
+    link_width: int | None = None
+    link_sent: int | None = None
+    """From the device to the host, bytes a second. Dear to ask, so only every few seconds."""
+    link_received: int | None = None
+    link_replays: int | None = None
+    """Packets that had to be sent again, counted by the driver."""
     throttle: frozenset[str] = frozenset()
     pressure: int | None = None
     """The system's own level of memory pressure (macOS): a key of :data:`PRESSURE_LEVELS`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -51,6 +52,10 @@ _PEER_WHY = {
     5: "not supported",
 }
 _PEER_READ, _PEER_NVLINK = 0, 2  # literal: the binding's own constant for the first is a tuple by mistake
+
+_SENT, _RECEIVED = 0, 1
+_LINK_S = 4.0
+"""Seconds between two measurements of a card's link."""
 
 _NOT_SUPPORTED = frozenset({3, 13})  # not supported; function not in this driver
 _DRIVER_AWAY = frozenset({1, 9, 12, 18})  # uninitialised, not loaded, library gone, versions differ
@@ -113,6 +118,8 @@ class _Card:
     unsupported: set[str] = field(default_factory=set)
     unified: bool = False
     lost: str | None = None
+    link_asked: float = float("-inf")
+    """When the link's throughput was last asked (monotonic, seconds)."""
 
 
 class Nvml(DeviceSource):
@@ -450,12 +457,27 @@ class Nvml(DeviceSource):
         sample.power_watts = self._watts(card, "nvmlDeviceGetPowerUsage")
         sample.temperature_c = plausible_float(self._ask(card, "nvmlDeviceGetTemperature", 0), least=-50, most=200)
         sample.link_generation = plausible(self._ask(card, "nvmlDeviceGetCurrPcieLinkGeneration"), most=16)
+        sample.link_width = plausible(self._ask(card, "nvmlDeviceGetCurrPcieLinkWidth"), most=64)
+        sample.link_replays = plausible(self._ask(card, "nvmlDeviceGetPcieReplayCounter"), most=1 << 32)
+        self._sample_link(card, sample)
         sample.throttle = frozenset(self._throttle(card) or ())
         if server_pids:
             mine = [used for pid, used in (self._held(card) or {}).items() if pid in server_pids]
             # Not listed can mean hidden as well as nothing held, so it is not zero.
             told = [used for used in mine if used is not None]
             sample.server_bytes = sum(told) if told and len(told) == len(mine) else None
+
+    def _sample_link(self, card: _Card, sample: DeviceSample) -> None:
+        """Measure what goes over the link, every few seconds and of one card at a time: each of the two calls takes the driver 20 ms."""
+        now = time.monotonic()
+        if now - max(one.link_asked for one in self._cards or (card,)) < _LINK_S / max(1, len(self._cards or ())):
+            return
+        if now - card.link_asked < _LINK_S:
+            return
+        card.link_asked = now
+        for direction, name in ((_SENT, "link_sent"), (_RECEIVED, "link_received")):
+            kib = plausible(self._ask(card, "nvmlDeviceGetPcieThroughput", direction), most=1 << 31)
+            setattr(sample, name, None if kib is None else kib * 1000)
 
     def _revive(self) -> None:
         """Start NVML again after the driver went away; NotOfferedError while it stays away."""

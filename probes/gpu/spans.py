@@ -60,6 +60,12 @@ class DeviceSpan:
     power_count: int = 0
     temperature: float | None = None
     link: int | None = None
+    link_width: int | None = None
+    link_sent: int | None = None
+    link_received: int | None = None
+    replays_first: int | None = None
+    replays_last: int | None = None
+    replays_grown: int | None = None
     throttle: frozenset[str] = frozenset()
     lost: str | None = None
 
@@ -80,9 +86,19 @@ class DeviceSpan:
             power_count=power is not None,
             temperature=sample.temperature_c,
             link=sample.link_generation,
+            link_width=sample.link_width,
+            link_sent=sample.link_sent,
+            link_received=sample.link_received,
+            replays_first=sample.link_replays,
+            replays_last=sample.link_replays,
             throttle=sample.throttle,
             lost=sample.lost,
         )
+
+    def _replayed(self, other: DeviceSpan) -> int | None:
+        """Count what the link sent again between the two; a counter that went back has started anew, and tells nothing."""
+        before, after = self.replays_last, other.replays_first
+        return after - before if before is not None and after is not None and after >= before else None
 
     def merged(self, other: DeviceSpan) -> DeviceSpan:
         """Give both as one."""
@@ -99,6 +115,12 @@ class DeviceSpan:
             power_count=self.power_count + other.power_count,
             temperature=_top(self.temperature, other.temperature),
             link=higher(self.link, other.link),
+            link_width=higher(self.link_width, other.link_width),
+            link_sent=higher(self.link_sent, other.link_sent),
+            link_received=higher(self.link_received, other.link_received),
+            replays_first=self.replays_first if self.replays_first is not None else other.replays_first,
+            replays_last=other.replays_last if other.replays_last is not None else self.replays_last,
+            replays_grown=_sum(_sum(self.replays_grown, other.replays_grown), self._replayed(other)),
             throttle=self.throttle | other.throttle,
             lost=other.lost or self.lost,
         )
@@ -276,6 +298,10 @@ def peaks_of(
         power_mean_watts={k: round(d.power_sum / d.power_count, 2) for k, d in devices.items() if d.power_count},
         temperature_max_c={k: d.temperature for k, d in devices.items() if d.temperature is not None},
         link_generation_best={k: d.link for k, d in devices.items() if d.link is not None},
+        link_width_best={k: d.link_width for k, d in devices.items() if d.link_width is not None},
+        link_sent_max_bps={k: d.link_sent for k, d in devices.items() if d.link_sent is not None},
+        link_received_max_bps={k: d.link_received for k, d in devices.items() if d.link_received is not None},
+        link_replays={k: d.replays_grown for k, d in devices.items() if d.replays_grown is not None},
         throttle={k: tuple(sorted(d.throttle)) for k, d in devices.items() if d.throttle},
         devices_lost={k: d.lost for k, d in devices.items() if d.lost is not None},
         host_min_available_bytes=whole.available,

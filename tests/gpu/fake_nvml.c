@@ -10,9 +10,9 @@ typedef unsigned long long ull;
 typedef struct {
     char name[96], uuid[96], pci[32];
     ull total, reserved, free, step;
-    unsigned gen, width, gen_max, width_max, power, power_limit, temperature, busy, model;
+    unsigned gen, width, gen_max, width_max, sent, received, replays, replay_step, power, power_limit, temperature, busy, model;
     ull throttle;
-    int memory_error, memory_v2_error, process_error, model_error, power_error, lost_after, calls, processes;
+    int link_error, memory_error, memory_v2_error, process_error, model_error, power_error, lost_after, calls, processes;
     unsigned pids[8];
     ull held[8];
 } Device;
@@ -42,6 +42,11 @@ static void set(Device *d, const char *key, const char *value) {
     else if (!strcmp(key, "width")) d->width = n;
     else if (!strcmp(key, "gen_max")) d->gen_max = n;
     else if (!strcmp(key, "width_max")) d->width_max = n;
+    else if (!strcmp(key, "sent")) d->sent = n;
+    else if (!strcmp(key, "received")) d->received = n;
+    else if (!strcmp(key, "replays")) d->replays = n;
+    else if (!strcmp(key, "replay_step")) d->replay_step = n;
+    else if (!strcmp(key, "link_error")) d->link_error = n;
     else if (!strcmp(key, "power")) d->power = n;
     else if (!strcmp(key, "power_limit")) d->power_limit = n;
     else if (!strcmp(key, "temperature")) d->temperature = n;
@@ -168,6 +173,19 @@ NUMBER(nvmlDeviceGetCurrPcieLinkWidth, width)
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, gen_max)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, width_max)
 NUMBER(nvmlDeviceGetPowerManagementLimit, power_limit)
+/* kilobytes a second; the real one waits 20 ms */
+int nvmlDeviceGetPcieThroughput(Device *d, int direction, unsigned *out) {
+    CHECK(d);
+    if (d->link_error) return d->link_error;
+    *out = direction ? d->received : d->sent;
+    return 0;
+}
+int nvmlDeviceGetPcieReplayCounter(Device *d, unsigned *out) {
+    CHECK(d);
+    if (d->link_error) return d->link_error;
+    *out = d->replays; d->replays += d->replay_step;
+    return 0;
+}
 int nvmlDeviceGetPowerUsage(Device *d, unsigned *out) { CHECK(d); if (d->power_error) return d->power_error; *out = d->power; return 0; }
 int nvmlDeviceGetTemperature(Device *d, int sensor, unsigned *out) { (void)sensor; CHECK(d); *out = d->temperature; return 0; }
 int nvmlDeviceGetUtilizationRates(Device *d, unsigned *out) { CHECK(d); out[0] = d->busy; out[1] = 0; return 0; }

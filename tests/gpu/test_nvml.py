@@ -1,5 +1,6 @@
 """NVIDIA devices, through the real binding and a driver library that answers as told."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probes.evidence.errors import NotOfferedError
+from probes.gpu.base import DeviceSample
 from probes.gpu.nvml import Nvml, memory_of, throttle_reasons
 from probes.gpu.processes import Holders
 from probes.gpu.readings import collect
 from probes.gpu.sampler import Sampler
+from probes.gpu.spans import DeviceSpan
 
 GIB, MIB = 1 << 30, 1 << 20
 ROOT = Path(__file__).parents[2]
@@ -261,3 +264,57 @@ def test_throttle_bits_have_names_and_unknown_ones_stay_visible():
     assert throttle_reasons(0x1) == ()
     assert throttle_reasons(0x4 | 0x40) == ("power-cap", "thermal-hardware")
     assert throttle_reasons(0x8000) == ("0x8000",)
+
+
+def test_what_goes_over_the_link_is_measured_now_and_then(nvml, two_uneven_cards, monkeypatch):
+    """Law: throughput is asked of one card at a time and every few seconds; lanes, replays and traffic belong to the card."""
+    nvml(
+        two_uneven_cards
+        + "0 sent 500000\n0 received 2000000\n0 replays 7\n0 replay_step 2\n1 sent 1000\n1 received 3000\n1 replays 0\n"
+    )
+    source = Nvml.open()
+    now = [100.0]
+    monkeypatch.setattr("probes.gpu.nvml.time.monotonic", lambda: now[0])
+    first = source.sample(full=True)
+    assert [(one.link_sent, one.link_received) for one in first] == [(500_000_000, 2_000_000_000), (None, None)]
+    assert [(one.link_width, one.link_replays) for one in first] == [(8, 7), (4, 0)]
+    assert all(one.link_sent is None for one in source.sample(full=True))
+    now[0] += 2.0
+    second = source.sample(full=True)
+    assert [one.link_sent for one in second] == [None, 1_000_000]
+    now[0] += 2.0
+    third = source.sample(full=True)
+    assert [one.link_received for one in third] == [2_000_000_000, None]
+    assert [one.link_replays for one in third] == [13, 0]
+    source.close()
+
+
+def test_a_card_that_does_not_tell_its_link_is_not_asked_again(nvml, two_uneven_cards, monkeypatch):
+    nvml(two_uneven_cards + "0 link_error 3\n")
+    source = Nvml.open()
+    now = [100.0]
+    monkeypatch.setattr("probes.gpu.nvml.time.monotonic", lambda: now[0])
+    for _ in range(3):
+        first, _second = source.sample(full=True)
+        assert (first.link_sent, first.link_received, first.link_replays) == (None, None, None)
+        assert first.used_bytes is not None
+        now[0] += 10
+    source.close()
+
+
+@given(st.lists(st.none() | st.integers(0, 1000), max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_replays_add_up_whatever_is_missing_and_never_go_below_zero(readings):
+    """Law: however samples are merged, replays grow by what the counter grew; one that went back starts anew."""
+    spans = [DeviceSpan.of(DeviceSample("nvidia:0", link_replays=one)) for one in readings]
+    whole = DeviceSpan()
+    for span in spans:
+        whole = whole.merged(span)
+    told = [one for one in readings if one is not None]
+    grown = [max(0, b - a) if b >= a else 0 for a, b in itertools.pairwise(told)]
+    assert (whole.replays_grown or 0) == sum(grown)
+    middle = len(spans) // 2
+    halves = [DeviceSpan(), DeviceSpan()]
+    for at, span in enumerate(spans):
+        halves[at >= middle] = halves[at >= middle].merged(span)
+    assert (halves[0].merged(halves[1]).replays_grown or 0) == sum(grown)
