@@ -21,6 +21,7 @@ from rules.causes import CAUSES, FAMILIES
 from rules.derive import all_derivations
 from rules.engine import (
     ALL_WAYS,
+    FAIR,
     STRONG,
     Clue,
     Fact,
@@ -35,7 +36,7 @@ from rules.engine import (
     judge,
 )
 from rules.engine.judge import identified
-from rules.facts import CONFLICTS, PREDICTION_FAILED, SYMPTOM, VOCABULARY
+from rules.facts import CONFLICTS, NAMED_MECHANISMS, PREDICTION_FAILED, SYMPTOM, VOCABULARY
 
 Mode = Literal["session", "run", "triage"]
 
@@ -88,8 +89,12 @@ def all_rules() -> tuple[Rule, ...]:
             if not isinstance(rule, Rule):
                 raise TypeError(f"{module.__name__} holds no RULE")
             found.append(
-                _checked(
-                    identified(rule, rule_id=info.name.replace("_", "-"), family=family, document=module.__doc__ or "")
+                _with_opinion(
+                    _checked(
+                        identified(
+                            rule, rule_id=info.name.replace("_", "-"), family=family, document=module.__doc__ or ""
+                        )
+                    )
                 )
             )
     return tuple(found)
@@ -117,6 +122,14 @@ def _checked(rule: Rule) -> Rule:
         if SYMPTOM in clue.when.facts():
             raise ValueError(f"{rule.id}: the symptom is the prior's; no clue looks at it")
     return rule
+
+
+_OPINION = words("The report names this itself: its author saw it, or suspects it.")
+
+
+def _with_opinion(rule: Rule) -> Rule:
+    """Give a rule with the clue that all have: a report's own words for what is behind it are an opinion, and weigh fairly at most."""
+    return replace(rule, clues=(*rule.clues, Clue(_OPINION, NAMED_MECHANISMS.has(rule.cause), if_true=FAIR)))
 
 
 @cache

@@ -13,3 +13,10 @@ class Answer(Payload):
     kind: ClassVar[str] = "answer"
     question: str
     value: Text | int | float | bool | tuple[str, ...] | None
+
+
+class Mechanisms(Payload):
+    """Causes that a pasted report names itself: its author's opinion, by the ids of the knowledge base."""
+
+    kind: ClassVar[str] = "mechanisms"
+    named: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from probes.backends.commands import detect_backend, parse_command, parse_modelfile, split_command
-from probes.evidence.answers import Answer
+from probes.evidence.answers import Answer, Mechanisms
 from probes.evidence.errors import BadFileError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import Evidence, Payload, Source, found
@@ -25,6 +25,7 @@ from probes.evidence.subject import BackendIdentity, Configuration, Setting
 
 from .fold import Folder
 from .frame import clean, time_and_level
+from .mechanisms import mechanisms
 from .prose import is_remedy, read_counts, read_length, read_prose, sentences
 from .reader import collect_log, tail_events
 from .source import open_source
@@ -32,6 +33,7 @@ from .source import open_source
 Kind = Literal["case", "answers", "log", "report"]
 
 MOST_COMMANDS = 20
+LONGEST_TITLE = 240
 LONGEST_COMMAND = 6000
 MAX_REPORT = 4 << 20
 """A pasted report is text of people: what is longer is a log."""
@@ -137,8 +139,11 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         commands = _commands(block.text)
         if block.fenced:
             code.append(block.text)
-            if not commands or len(rows) > 12:
-                log_lines.extend((block.line + offset, row) for offset, row in enumerate(rows))
+            log_lines.extend(
+                (block.line + offset, row)
+                for offset, row in enumerate(rows)
+                if not commands or len(rows) > 12 or not any(command[:40] in row for command in commands)
+            )
             continue
         for offset, row in enumerate(rows):
             plain = _TAG.sub(" ", row)
@@ -197,7 +202,21 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         found(Answer(question=question, value=value), source="report", origin=name)
         for question, value in answers.items()
     )
+    named = mechanisms(_title(text), sentences(_without_code(running)))
+    if named:
+        evidence.append(found(Mechanisms(named=named), source="report", origin=name))
     return evidence
+
+
+def _title(text: str) -> str:
+    """Give the title of a report: its first heading or first line, where that is short and no form's heading; else nothing."""
+    first = next((line.strip() for line in text.split("\n", 20) if line.strip()), "")
+    heading = re.match(r"#{1,3}\s+(.+)", first)
+    if heading is not None:
+        return "" if _FORM.search(heading[1]) or _WISHED.search(heading[1]) else heading[1][:LONGEST_TITLE]
+    return (
+        first if len(first) <= LONGEST_TITLE and not first.endswith((".", ":", "!")) and not is_log_line(first) else ""
+    )
 
 
 _NOT_LOADED = re.compile(r"(?:failed to|unable to|could not|error) load(?:ing)? (?:the )?model", re.IGNORECASE)
@@ -308,9 +327,9 @@ def _joined(text: str) -> list[str]:
     for line in text.split("\n"):
         part = line.rstrip()
         if part.endswith(("\\", "^", " `")) and len(held) < LONGEST_COMMAND:
-            held += part[:-1].rstrip()[:LONGEST_COMMAND] + " "
+            held += part[:-1].strip()[:LONGEST_COMMAND] + " "
             continue
-        whole = (held + part)[:LONGEST_COMMAND]
+        whole = (held + (part.strip() if held else part))[:LONGEST_COMMAND]
         held = ""
         if _PROGRAM.search(whole):
             lines.append(whole)

@@ -95,7 +95,11 @@ _GPU_NAMES: tuple[tuple[str, str, dict[str, float]], ...] = (
         r"(?:RTX|GTX|GeForce|[Tt]esla|Quadro|NVIDIA|Nvidia|nvidia|H100|H200|A100|A10\b|A40|A6000|L40S?|L4\b|V100|P40|P100|T4\b|GB10|DGX Spark|CMP \d+HX|B200|Jetson|Titan)",
         {},
     ),
-    ("amd", r"(?:Radeon|RX \d{4}|MI\d{2,3}X?|gfx\d{3,4}|Strix Halo|Ryzen AI|Instinct|7900 ?XTX?|AMD)", {}),
+    (
+        "amd",
+        r"(?:Radeon|RX \d{4}|MI\d{2,3}X?|gfx\d{3,4}|Strix Halo|Ryzen AI|Instinct|7900 ?XTX?|AMD(?!64|[ -](?:Ryzen|RYZEN|ryzen|EPYC|Epyc|Threadripper|Athlon|FX)))",
+        {},
+    ),
     ("intel", r"(?:Intel Arc|Arc [AB]?\d{3}\w?|Intel \(Mesa|Intel iGPU|Iris Xe|Arc Pro|Data Center GPU Max)", {}),
     ("apple", r"(?:\bM[1-5](?: (?:Max|Pro|Ultra))?\b|Apple Silicon|Mac Studio|MacBook|Mac mini|\ba \d+ GB Mac\b)", {}),
 )
@@ -118,7 +122,7 @@ _CARD_SIZES = {
 }  # fmt: skip
 """GiB of the cards that come in one size."""
 _COUNT_GPU = re.compile(
-    r"\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:\s*[x×]\s*|\s+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)",
+    r"(?<!windows )\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:[ \t]*[x×][ \t]*|[ \t]+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)",
     re.IGNORECASE,
 )
 _TAKEN = re.compile(
@@ -188,6 +192,16 @@ def sentences(text: str) -> list[str]:
 def is_remedy(sentence: str) -> bool:
     """Say whether a sentence tells what helped: the settings in it are not those that it fails with."""
     return REMEDY.search(sentence) is not None and TURNS.search(sentence) is None
+
+
+def without_questions(text: str) -> str:
+    """Take out what somebody asks or supposes: it is no observation."""
+    return _SUPPOSED.sub(" ", text)
+
+
+def is_negated(sentence: str, start: int) -> bool:
+    """Say whether a negation stands right before this place of a sentence."""
+    return _NEGATION.search(sentence[:start]) is not None
 
 
 def read_prose(text: str) -> dict[str, Value]:
@@ -440,7 +454,26 @@ def read_counts(code: str) -> dict[str, Value]:
             length = _length(match)
             if length is not None and length >= 64:
                 found[question] = length
+    for question, value, pattern in _CLIENT_SAYS:
+        match = pattern.search(code[:200_000])
+        if match is not None:
+            found.setdefault(question, value)
+    window = _CLIENT_LIMIT.search(code[:200_000])
+    length = _length(window)
+    if length is not None and length >= 512:
+        found["client_window"] = length
     return found
+
+
+_CLIENT_SAYS: tuple[tuple[str, Value, re.Pattern[str]], ...] = (
+    ("way_in", "openai", re.compile(r"\"(?:baseURL|base_url|apiBase|api_base|openAiBaseUrl)\"\s*:\s*\"[^\"\s]{1,200}/v1/?\"")),
+    ("window_set", "client", re.compile(r"\"(?:options|parameters|extra_body)\"\s*:\s*\{[^{}]{0,200}\"(?:num_ctx|n_ctx|context_length)\"\s*:\s*\d")),
+    ("client", "agent", re.compile(r"opencode\.ai/config|\"@ai-sdk/openai-compatible\"")),
+)  # fmt: skip
+"""What the settings of a client say by themselves."""
+_CLIENT_LIMIT = re.compile(
+    rf"\"(?:limit\"\s*:\s*\{{\s*\"context|contextWindow|maxInputTokens|contextLength)\"\s*:\s*{_span('n')}"
+)
 
 
 def _side_by_side(text: str) -> bool:

@@ -175,6 +175,8 @@ class LineParser:
                 )
                 pending.fields = fields
             else:
+                if pending.fields["dialect"] == "generic":
+                    pending.fields.update(dialect=dialect, text=fields["text"])
                 _fill(pending.fields, {k: v for k, v in fields.items() if k not in {"line", "count_seen"}})
             pending.fields["last_line"] = pending.last = candidate.line
             return

@@ -45,7 +45,7 @@ RULE = Rule(
         Clue(
             words("The server is one that fills a share of the card and captures graphs."),
             BACKEND.one_of("vllm", "sglang", "tabbyapi"),
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-FAIR,
         ),
         Clue(

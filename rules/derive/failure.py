@@ -188,11 +188,13 @@ def kinds(sight: Sight) -> Iterator[Reading]:
         # Read, not measured: the client sees a lost connection where the log sees the reason.
         yield reading(FAILURE_ABOUT, about[0], about[1], source="server")
     ours = [cut.sent for _evidence, cut in sight.of(TruncationReading)]
+    seen: list[LogEvent] = []
     for evidence, event in sight.of(LogEvent):
         kind = _about_of_event(event)
         if event.event == "refused" and sent_on_purpose(event.tokens, ours):
             continue
-        if kind is not None:
+        if kind is not None and not only_follows(event, seen):
+            seen.append(event)
             yield reading(FAILURE_ABOUT, kind, evidence)
         if event.event == "crash":
             yield reading(CRASH_SEEN, True, evidence)
@@ -217,15 +219,31 @@ _STAGE = {
 }
 
 
-@derivation(reads=(ProcessEnded,), needs=(ALLOC_COMPONENT,), gives=(FAILURE_STAGE,))
+@derivation(reads=(ProcessEnded, LogEvent), needs=(ALLOC_COMPONENT,), gives=(FAILURE_STAGE,))
 def stage(sight: Sight) -> Iterator[Reading]:
     """Say at which stage it failed: by what could not be allocated, or by the request during which the server ended."""
     component = sight.known(ALLOC_COMPONENT)
     if component is not None and component.source not in {"user", "report"}:
         yield reading(FAILURE_STAGE, _STAGE.get(component.value), source=component.source, origin=component.origin)
+    for evidence, event in sight.of(LogEvent):
+        # ggml's pool of scratch memory is asked only while a graph is computed: the load was over by then.
+        if event.event == "alloc-failed" and event.key == "alloc" and component is None:
+            yield reading(FAILURE_STAGE, "reading", evidence)
     for evidence, ended in sight.of(ProcessEnded):
         if ended.during.startswith("rung"):
             yield reading(FAILURE_STAGE, "reading", evidence)
+
+
+_NAMES_ITS_REASON = frozenset({"alloc-failed", "kernel-error", "device-lost", "watchdog", "oom-killer"})
+
+
+def only_follows(event: LogEvent, before: list[LogEvent]) -> bool:
+    """Say whether a failure is no more than what came of one before: a crash, or a command buffer that ended, after a refused allocation."""
+    if event.event == "crash" and event.key != "kernel-panic":
+        return any(one.event in _NAMES_ITS_REASON for one in before)
+    if event.event == "kernel-error" and event.api == "metal" and (event.reason or "").startswith("command buffer"):
+        return any(one.event in {"alloc-failed", "watchdog"} and one.api == "metal" for one in before)
+    return False
 
 
 def over_one_piece(event: LogEvent) -> bool:

@@ -12,6 +12,7 @@ from probes.evidence.records import STANDING, Evidence, Source
 from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
+from rules.derive.failure import only_follows
 from rules.derive.numbers import sent_on_purpose
 from rules.engine.derivation import Reading, Sight, derivation, mirror, reading
 from rules.facts import (
@@ -123,11 +124,13 @@ def failure_kinds(sight: Sight) -> Iterator[Reading]:
     if told is not None:
         kinds[told.value] = (told.source, told.origin)
     ours = [cut.sent for _evidence, cut in sight.of(TruncationReading)]
+    seen: list[LogEvent] = []
     for evidence, event in sight.of(LogEvent):
         kind = _kind_of(event)
         if event.event == "refused" and sent_on_purpose(event.tokens, ours):
             continue
-        if kind is not None:
+        if kind is not None and not only_follows(event, seen):
+            seen.append(event)
             kinds[kind] = (evidence.source, evidence.origin)
     for evidence, error in sight.of(RequestError):
         if error.error in _BY_REQUEST and evidence.origin != "truncation":  # refused on purpose

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from probes.evidence.answers import Answer
+from probes.evidence.answers import Answer, Mechanisms
 from rules.engine.derivation import Reading, Sight, derivation, reading, unread
 from rules.engine.fact import Fact
-from rules.facts import VOCABULARY
+from rules.facts import NAMED_MECHANISMS, VOCABULARY
 
 ASKED: dict[str, Fact[Any]] = {fact.question: fact for fact in VOCABULARY if fact.question is not None}
 """Question → the fact that it asks for."""
@@ -32,3 +32,14 @@ def answers(sight: Sight) -> Iterator[Reading]:
             yield unread(fact, "failed", "the answer was: I don't know")
         else:
             yield reading(fact, answer.value, evidence, origin=evidence.origin or question)
+
+
+@derivation(reads=(Mechanisms,), gives=(NAMED_MECHANISMS,))
+def named_mechanisms(sight: Sight) -> Iterator[Reading]:
+    """Give what a pasted report names itself. Nothing can be asked for it: who tells more answers questions."""
+    named = [(evidence, payload) for evidence, payload in sight.of(Mechanisms) if payload.named]
+    if not named:
+        yield unread(NAMED_MECHANISMS, "not-offered", "no report was pasted that names one")
+        return
+    evidence, payload = named[-1]
+    yield reading(NAMED_MECHANISMS, payload.named, evidence, origin=evidence.origin or "report")

@@ -49,8 +49,8 @@ RULE = Rule(
         ),
         Clue(
             words("The prompt that was sent is longer than the window in force, and was refused as too long."),
-            all_of(SENT_OF_WINDOW > 1.0, FAILURE_ABOUT.is_("too-long")),
-            if_true=FAIR,
+            all_of(any_of(SENT_OF_WINDOW > 1.0, REFUSED_OVER_WINDOW.is_(True)), FAILURE_ABOUT.is_("too-long")),
+            if_true=STRONG,
             if_false=-SLIGHT,
         ),
         Clue(

@@ -1,0 +1,130 @@
+# ruff: noqa: E501 - a phrase is read best on one line
+"""Mechanisms that a report names itself, in its title or its sentences: the words of each trade, not of one report.
+
+Who writes a report often knows, or suspects, what is behind it: "the context is divided by the slots", "prefix caching does not work". That is a
+person's opinion and weighs as one; it tells between causes that the rest of the report leaves alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from .prose import is_negated, without_questions
+
+MOST = 3
+"""Who names more than so many names none."""
+_TITLE, _SENTENCE = 3, 1
+_LARGEST = 24_000
+
+_NOT_WORK = r"(?:not (?:\w+ )?(?:function\w*|work\w*|re-?used?|used|enabled|supported|implemented|tak\w+ advantage|hit\w*|kick\w*|persist\w*|kept|shared)|never (?:\w+ )?(?:re-?used?|hits?|serv\w+|works?|matches|kicks|happens)|isn.t|is not|does(?:n.t| not)|did(?:n.t| not)|bypass\w*|no longer|disabled|broken|useless|ineffective|miss(?:es|ing)?)"
+_LACK = r"(?:\bno\b|without|lacks?|missing|lack of|not (?:implement\w*|support\w*)|does(?:n.t| not) (?:support|have|implement|use|re-?use|do)|non-?functioning|not (?:functioning|working|re-?us\w+|using|enabled)|never (?:re-?uses?|hits?|serves?|uses?)|stopped re-?using|bypass\w*|not taking advantage of)"
+_CACHE = r"(?:(?:prompt|prefix|query|kv|context|conversation|automatic|apc|radix)[- /]?)(?:state )?cach\w*"
+_WINDOW = r"(?:context(?:[- _](?:window|size|length|limit))?|window|num_ctx|n_ctx|ctx(?:[-_ ]size)?|max[-_]model[-_]len|max_seq_len|contextsize|컨텍스트)"
+_OOM = r"(?:out[- ]of[- ](?:\w+[- ])?memory|\bOOM(?:s|ed)?\b|outofmemory\w*|run(?:s|ning)? out of (?:\w+ )?(?:memory|vram)|메모리 부족)"
+_SPEC = r"(?:\bmtp\b|\bdraft(?:er|ing|[- ]model|[- ]mtp)?\b|specul\w+|\beagle\d?\b|\bnextn\b|n-?gram)"
+_LONG = r"(?:long|longer|large|larger|big|bigger|high|higher)(?:er)?[- ](?:context|prompt|input|sequence)s?(?: lengths?| sizes?)?"
+_BABBLE = r"(?:garbage|gibberish|garbled|nonsens\w*|incoheren\w*|rubbish|broken output|wrong output)"
+_PAST = r"(?:past|beyond|above|over|>|more than|after|exceed\w*|longer than|greater than|higher than)"
+
+_NAMES: tuple[tuple[str, str, str | None], ...] = (
+    # kv-format
+    ("kv-cache-size", rf"larger than the maximum number of tokens that can be stored in (?:the )?kv|(?:{_WINDOW}|kv[- ]?cache) (?:\w+ ){{0,3}}(?:do(?:es)?(?:n.t| not)|did(?:n.t| not)|won.t|can(?:not|.t)|not) fit\w*|not enough (?:\w+ )?(?:memory|vram|room|space) for (?:the )?(?:\w+ )?(?:context|kv)|{_OOM} (?:\w+ ){{0,3}}(?:with|at|for) (?:a |the )?(?:larger |large |long |longer |big )?(?:context|num_ctx)|(?:larger|bigger|longer|huge|specifying a \w+) context(?: size| window| length)? (?:\w+ ){{0,3}}(?:{_OOM}|leads to|causes)|kv[- ]?cache (?:is |was |gets |being )?(?:too (?:big|large)|huge|enormous)|KV ?캐시.{{0,12}}(?:부족|안 들어|너무)", None),
+    ("parallel-multiplies-kv", r"(?:num_parallel|parallel\w*|slots?|concurren\w+|max[-_]num[-_]seqs)\b.{0,60}(?:multipl\w*|times|doubl\w*|quadrupl\w*|reserv\w*|per slot).{0,50}(?:kv|memory|vram|cache)|kv[- ]?cache (?:\w+ ){0,3}(?:for each|per|times the) (?:slot|sequence|parallel)", None),
+    ("engine-kv-overallocation", r"over-?allocat\w*.{0,24}(?:kv|cache)|(?:kv|cache).{0,30}over-?allocat\w*|(?:kv[- ]?cache|memory)(?: usage| size)? (?:is )?(?:\w+ )?(?:higher|larger|more|bigger|too (?:high|large|much)) than (?:expected|necessary|it should|needed|calculated)|(?:swa|sliding\w*) (?:\w+ )?(?:layers|cache).{0,40}full[- ](?:size|length|context)", None),
+    ("kv-quant-needs-flash-attn", r"(?:quant\w*|\bv\b)[- ]?(?:v |kv )?cache.{0,20}(?:requires?|needs?|without) (?:\w+ )?flash|kv (?:cache )?quant\w*.{0,20}(?:needs?|requires?|without) (?:flash|fa\b)", None),
+    ("kv-quant-no-gpu-kernel", r"(?:quanti[sz]\w*|quants?|mixed|mismatch\w*|differ\w*|q\d_\d|kv[- ]quant\w*)\b.{0,30}(?:kv|k/v|cache|types?)\b.{0,60}(?:slow\w*|\bcpu\b|fall\w* ?back|unsupported|not supported|performance|speed)|(?:slow\w*|on the cpu|fall\w* back|performance|speeds?)\b.{0,60}(?:quanti[sz]\w*|quants?|mixed|differ\w*|q\d_\d).{0,16}(?:kv|k/v|cache)|kv[- ]quant\w*.{0,20}(?:slow|performance|speed)|(?:kv|k/v).{0,20}types? differ|캐시 양자화.{0,20}(?:느|CPU)", r"quality|accuracy"),
+    ("kv-quant-quality", rf"(?:quanti[sz]\w*|q4_\d|q8_0|fp8|int8|[48][- ]bit)\b.{{0,16}}(?:kv|k/v|cache)\b.{{0,80}}(?:quality|accuracy|dumb\w*|worse answers|reasoning|perplexity|hallucin\w*|{_BABBLE}|degrad\w* (?:output|quality))|(?:quality|accuracy|reasoning|{_BABBLE})\b.{{0,60}}(?:quanti[sz]\w*|q4_\d|q8_0|fp8)[- ](?:kv|k/v|cache)", r"slow"),
+    ("kv-cache-corruption-bug", rf"(?:corrupt\w*|poison\w*|contaminat\w*)\b.{{0,40}}cach\w+|cach\w+\b.{{0,40}}(?:corrupt\w*|poison\w*|contaminat\w*)|(?:cached|cache (?:hits?|re-?use|restor\w*)|prefix cach\w*|restor\w+ .{{0,40}}(?:cache|checkpoint|slot|state))\b.{{0,60}}(?:{_BABBLE}|wrong|corrupt\w*|crash\w*|assert\w*)|(?:{_BABBLE}|crash\w*|assert\w*)\b.{{0,60}}(?:cache (?:hits?|re-?use)|(?:when|after|while|with) .{{0,40}}(?:restor\w+|checkpoint restor\w*|prefix cach\w*))", r"--cache-ram|out of memory"),
+    # backend-allocation
+    ("weights-leave-no-room", r"model (?:is |may be |just |itself )*too (?:big|large|heavy)|weights (?:alone )?(?:take|fill|leave|do not|don.t|barely)|(?:can.?t|cannot|unable to|fail\w* to) (?:load|fit) .{0,30}(?:model|weights) .{0,30}(?:vram|gpu memory)", None),
+    ("compute-buffer-too-big", rf"compute (?:pp |graph )?buffers?\b.{{0,50}}(?:too|fail\w*|{_OOM}|large|huge|grow\w*)|(?:fail\w*|unable)\b.{{0,24}}compute (?:pp )?buffers?|(?:graph|scratch) (?:buffer|memory|reserv\w*)\b.{{0,40}}(?:too|{_OOM}|huge|fail\w*|large)|(?:ubatch\w*|-ub|micro-?batch)\b.{{0,40}}{_OOM}", r"device (?:memory|buffer)"),
+    ("pipeline-copies-buffer", r"pipeline parallelism|n_copies|SCHED_MAX_COPIES", None),
+    ("memory-fragmentation", r"fragment(?:ed|ation)\b|not contiguous|contiguous (?:block|memory|chunk)|단편화", r"to avoid fragmentation"),
+    ("backend-single-allocation-limit", r"exceeds? (?:the )?device (?:memory allocation|buffer size|buffer|max\w*) ?\w* ?limit|maxMemoryAllocationSize|max_?BufferSize|MAX_ALLOCATION_SIZE|max(?:imum)? (?:allowed )?(?:buffer|allocation) size|greater than the maximum allowed buffer|single (?:buffer|allocation)\b.{0,30}(?:limit|max\w*|[124] ?gb)|[124] ?GB (?:per[- ]|single )?(?:allocation|buffer) limit|buffers? larger than [124]|device memory allocation of size \S+ failed", None),
+    ("memory-estimate-bug", r"memory (?:estimat\w*|predict\w*|calculations?|profiling|planner|planning|accounting)|(?:estimat|calculat|predict|profil)\w* .{0,40}(?:gpu_?memory|memory|vram|layers|kv cache)|under-?estimat\w*|over-?estimat\w*|miscalculat\w*|does(?:n.t| not) (?:see|take into account|account for|consider|include) .{0,40}(?:vram|memory|context|overhead|cache)|too many layers (?:on|to|in)|(?:kv )?(?:cache |memory )?pool (?:is |being )?(?:sized|size|budget) .{0,20}too small|ignor\w* .{0,20}overhead|(?:0|zero) (?:bytes )?(?:free|available) (?:vram|memory)|picks? (?:the )?wrong .{0,20}(?:heap|free|memory)|(?:gpu_)?memory[_-]utili[sz]ation .{0,40}(?:oom|wrong|ignored|not (?:respect|honou?r))\w*", None),
+    ("engine-reserve-overhead", rf"cuda ?graphs?\b.{{0,40}}(?:{_OOM}|memory)|(?:{_OOM}).{{0,40}}(?:cuda ?graph|captur\w+)|captur\w+ .{{0,20}}graphs?|enforce[-_]eager", r"FULL_AND_PIECEWISE"),
+    ("draft-mtp-vram", rf"{_SPEC}\b.{{0,90}}(?:{_OOM}|(?:memory|vram) (?:usage|use|need)|more (?:memory|vram)|offload\w* to (?:the )?cpu|on the cpu|extra (?:context|kv))|(?:{_OOM}|excessive memory|memory usage|offload\w* to (?:the )?cpu|on the cpu)\b.{{0,60}}{_SPEC}", None),
+    ("mmproj-vram", rf"(?:mmproj|vision|projector|\bclip\b|image encod\w*|multimodal)\b.{{0,60}}(?:{_OOM}|vram|gpu memory|allocat\w*)|(?:{_OOM}|vram)\b.{{0,50}}(?:mmproj|projector|images?\b|vision)", r"host|system ram|cache-ram"),
+    ("pinned-host-memory-limit", r"pinned (?:host )?memory|page-?locked|cudaMallocHost|cudaHostAlloc|hipHostMalloc", None),
+    ("metal-wired-limit", r"iogpu\.wired|wired[_ ](?:memory[_ ])?limit|recommendedMaxWorkingSetSize|working set|ErrorOutOfMemory\b.{0,40}metal|metal\b.{0,60}ErrorOutOfMemory", None),
+    ("prefill-activation-peak", rf"(?:transient|temporary|momentary|activations?)\b.{{0,24}}(?:alloc\w*|memory|tensors?|peaks?|buffers?|spikes?)|(?:{_OOM}|memory (?:peak|spike|refus\w*|guard))\b.{{0,40}}(?:during|in|while|at|on) (?:the )?(?:{_LONG} |long )?(?:prefill\w*|prompt processing|inference|generation)|prefill\w*\b.{{0,50}}(?:{_OOM}|memory (?:peak|spike|refus\w*|guard))|memory_refusal|logits .{{0,30}}{_OOM}|context .{{0,30}}(?:during|at) (?:the )?inference", None),
+    # uneven-split
+    ("uneven-gpu-split", r"(?:uneven|unbalanced|imbalanced?|unequal|asymmetric|lopsided)\w*\b.{0,30}(?:split|gpus?|vram|memory|cards?|distribut\w*|layers)|(?:split|distribut\w*|spread)\w* .{0,40}(?:uneven\w*|unequal\w*|not (?:even|correct|proper)\w*)|(?:split|distribut\w*|spread) context (?:between|across|over)|context splitting|(?:second|other|secondary|2nd)(?: graphics)? (?:gpu|card)s?\b.{0,40}(?:not (?:\w+ )?(?:used|utili[sz]ed|working)|idle|empty|unused|plenty|free|room left)|not (?:fully )?(?:utili[sz]\w+|us\w+) (?:the )?(?:secondary|second|other|all|both) gpus?|tensor[-_ ]?split\b.{0,80}(?:oom|out of memory|still|ignored|not)|(?:only|just)\b.{0,50}\bon the \W?first\W? gpu|multi-?gpu\b.{0,30}(?:fail\w*|oom|allocation|setup)|plenty of room .{0,20}(?:second|other) gpu|한쪽 (?:GPU|카드)", None),
+    ("gpu-split-no-headroom", rf"gpu[-_ ]split\b.{{0,60}}(?:{_OOM}|insufficient|not enough|mem)|insufficient vram in split|auto-?split\b.{{0,60}}(?:{_OOM}|headroom|room|exhaust\w*|fail\w*)|no (?:headroom|room)\b.{{0,30}}(?:activations?|context|cache)|gpu (?:mem(?:ory)? )?split logic|{_OOM} even with multiple gpus", None),
+    ("gpu-transfer-bound", r"(?:pcie|pci-e|nvlink|risers?|interconnect|thunderbolt|oculink)\b.{0,40}(?:bottleneck\w*|bandwidth|slow\w*|limit\w*)|bottleneck\w* by (?:the )?(?:pcie|bus|link)|대역폭.{0,10}병목", None),
+    # spill
+    ("vram-spill-shared-memory", r"shared (?:gpu |video |graphics |system )?memory(?!: ?\d)|sysmem fallback|system (?:memory )?fallback|spill\w* (?:over )?(?:in)?to (?:system |shared |host )?(?:ram|memory)|공유 ?(?:GPU )?메모리", r"cuda kernel|shmem|on-chip|unified"),
+    ("cpu-layer-offload", r"(?:layers?|entire model|whole model|model fully|the model|model)\b.{0,30}\b(?:on|to|onto) (?:the )?cpu\b|(?:runs?|running|inference|falls? back|forc\w+)\b.{0,30}\b(?:on|to) (?:the )?cpu\b|\d+ ?%/\d+ ?% cpu/gpu|\d+ ?% cpu\b|not (?:running|using|use)\b.{0,20}\bgpu|model not running on|cpu (?:utili[sz]ation|usage|load)\b.{0,20}(?:100|high|near)|offload\w*\b.{0,30}\bto (?:the )?(?:cpu|ram|system ram)|on gpu\+cpu|CPU(?:로|에서) ?(?:넘어|돌|밀)", r"kv cache to"),
+    ("cpu-offload-transfer", r"(?:experts?|moe|weights)\b.{0,40}\b(?:in|on) (?:ram|cpu|system memory)\b.{0,60}(?:slow\w*|pcie|bus|transfer\w*)|(?:ncmoe|n-cpu-moe|cpu-moe)\b.{0,40}(?:slow\w*|prefill)", None),
+    ("mmap-or-swap-paging", r"page ?cache|swapp?ing (?:to|in|out|heavily)|\bswap\b.{0,30}(?:thrash\w*|full|used|heavy)|page faults?|paging\b|mmap\w*\b.{0,40}(?:slow|disk|reads?)|(?:reads?|reading|loads?)\b.{0,40}from (?:the )?(?:disk|ssd|nvme)\b|thrash\w*|디스크(?:에서|를).{0,12}읽", r"paged"),
+    # effective-context
+    ("effective-context-quality", r"lost in the middle|needle[- ]in|\bruler\b|nolima|effective context|(?:quality|accuracy|recall|comprehension)\b.{0,20}(?:drops?|degrad\w*|declin\w*|falls?)\b.{0,40}(?:context|length|long|tokens)|degrad\w* (?:at|with|over|in) (?:long|longer|large) context", r"cache|quanti"),
+    ("rope-scaling-misuse", rf"\brope\b.{{0,20}}(?:scal\w*|freq\w*|base|factors?|issue|wrong|config\w*|bug)|\byarn\b|longrope|rope_scaling|dynamic ntk|{_BABBLE}\b.{{0,80}}{_PAST} ?~? ?(?:2048|4096|8192|16384|32768|131072|[248]k|16k|32k)\b|{_PAST} ?~? ?(?:2048|4096|8192|32768|[248]k|32k)\b.{{0,60}}{_BABBLE}", None),
+    ("context-shift", r"context[- ]?shift\w*|ctx[-_]shift|rolling window|context[- ]overflow\w*|shift\w* the (?:slot )?context|n_discard|context (?:length|limit|window) (?:is |was )?(?:exceeded|reached)|컨텍스트 ?(?:시프트|넘치|초과)", r"disable\w* context|no context shift|not (?:available|supported)|--no-context-shift"),
+    ("backend-attention-bug", rf"(?:sliding[- ]window|\bi?swa\b|local attention|attention (?:mask|sinks?|bias)|chunked attention)\b.{{0,40}}(?:bug|wrong|ignored|incorrect\w*|missing|not (?:implemented|applied))|{_BABBLE}\b.{{0,60}}{_LONG}|{_LONG}\b.{{0,60}}{_BABBLE}|prompts? longer than \S+ tokens.{{0,80}}{_BABBLE}|{_BABBLE}\b.{{0,60}}prompts? longer than", r"cache (?:hit|reuse)|quanti"),
+    ("long-session-drift", r"(?:after|over) (?:many|\d+|several|dozens of) (?:turns|messages|tool calls|iterations|steps)\b.{0,80}(?:loops?|repeat\w*|forget\w*|drift\w*|los\w+)|\bdrift(?:s|ing)?\b|long (?:\w+ )?sessions?\b.{0,60}(?:loops?|repeat\w*|degrad\w*|forget\w*)", None),
+    # window-limits
+    ("silent-truncation-default-ctx", rf"(?:prompts?|inputs?|context|history|text|messages?|conversation)\b (?:\w+ ){{0,3}}(?:truncat\w*|clipped|cut off|cut at)|truncat\w* (?:\w+ )?(?:the )?(?:input|prompt|context)|input truncation|default (?:value |setting )?(?:of )?(?:the )?{_WINDOW}|(?:defaults? (?:to|of|is|num_ctx is))\b.{{0,16}}(?:2048|4096|2k|4k|512)\b|(?:2048|4096|2k|4k)(?:[- ]token)?s? (?:default|limit)|\d{{4,6}}/\d{{4,6}}\b.{{0,40}}(?:tokens|context)|(?:잘리|잘려|잘린)", r"truncation (?:setting|slider)|half|num_ctx ?/ ?2|untruncat"),
+    ("silent-truncation-half-window", r"half (?:of )?(?:the |its |my )?(?:configured |context|window|num_ctx)|(?:num_ctx|n_ctx|window) ?/ ?2|half[- ]window", None),
+    ("slots-divide-ctx", r"(?:ctx|context|window)\S*(?: size| length| window)?\b.{0,40}(?:divid\w*|split|shared|distributed) (?:by|among|between|across|over)\b.{0,30}(?:slots?|parallel\S*|\bnp\b|sequences|requests|users|sessions|\d)|divid\w* (?:the )?(?:total )?(?:ctx|context) by|each slot (?:receives|gets|has|only)|(?:multiple|parallel|more) (?:slots|sessions|requests)\b.{0,60}(?:fraction|divid\w*|ctx\b|smaller|context)|it.s divided by|슬롯.{0,20}나누", r"gpu"),
+    ("kv-pool-exhausted", r"(?:kv|token)[- ]?(?:cache )?(?:pool|usage|blocks|pages)\b.{0,40}(?:full|exhaust\w*|100 ?%|0\.9\d|9\d(?:\.\d)? ?%|1\.0\b|run\w* out|never hold)|preempt(?:ed|ion)\b|no (?:available|free) (?:kv )?(?:blocks|cells|pages)|kv[- ]cache (?:is )?full|(?:longer|larger|bigger) than the (?:kv )?(?:cache )?pool|retract\w*|queued forever|not enough (?:kv )?cache (?:space|blocks|pages)|fail\w* to find (?:a |free )?.{0,12}(?:slot|space|cells)|context size has been exceeded|exhausting context|(?:cpu|gpu) kv cache is used", None),
+    ("ctx-capped-by-engine", r"(?:capp?ed|clamp\w*|limited|restricted|reduced) (?:to|at) (?:the )?(?:n_ctx_train|training|trained|max_position|model.s)|exceeds? (?:the )?(?:trained|training|n_ctx_train)|greater than the derived max_model_len", None),
+    ("default-ctx-tier-changed", r"(?:default|tiered|vram[- ]based|automatic)\b.{0,12}(?:context|num_ctx|ctx)\w*\b.{0,60}(?:changed|tiers?|vram|new version|upgrad\w*|updat\w*|262144|256k)|default_num_ctx|after (?:the |an )?(?:update|upgrade)\b.{0,60}(?:context|ctx)\b", None),
+    ("server-config-not-applied", rf"(?:settings?|config\w*|options?|parameters?|flags?|arguments?|env(?:ironment)? (?:variables?|file)|\.env file|slider|presets?|yaml|max_position_embeddings|max prompt size|maximum prompt size|prompt size)\b.{{0,60}}(?:ignored|not (?:\w+ )?(?:applied|honou?red|respected|read|picked up|passed|taken)|no effect|nothing for|does(?:n.t| not) (?:\w+ )?(?:apply|affect|do anything|read|respect|change)|non-?functional)|(?:ignor\w+|does(?:n.t| not) (?:read|respect|honou?r|apply|affect))\b.{{0,40}}(?:settings?|config\w*|env\b|max_position|{_WINDOW}|maximum prompt)|(?:context|window)\b.{{0,24}}cannot be changed|not (?:to have been |been )?passed (?:on )?to|we set in .{{0,30}}(?:why|not|still)|설정.{{0,16}}(?:적용(?:이|되지)? ?(?:안|않)|무시)", None),
+    ("request-option-ignored", r"num_ctx\b.{0,60}(?:ignored|not (?:honou?red|respected|passed|sent|applied)|no effect|never)|(?:ignor\w*|drop\w*|never sets?|but never)\b.{0,30}(?:num_ctx|options\.num_ctx|n_ctx)|openai[- ](?:compat\w*|endpoint)\b.{0,60}(?:ignor\w*|num_ctx|context)|regardless of (?:the|which)\b.{0,40}(?:\bapi\b|endpoint)|ignored regardless|request omits", None),
+    ("client-ctx-mismatch", r"exceeds? (?:the )?(?:available |maximum |model.s )?context (?:size|length|window)|(?:longer|larger|bigger|greater) than (?:the )?(?:model.s |model )(?:context|window|max\w*)|keep the first \d+ tokens|exceed_context_size|(?:exceeding|exceeds) the context window|prompt (?:is )?too long|maximum context length is|report\w* (?:the )?wrong (?:context|window)|(?:context|limit)\b.{0,30}(?:hard-?coded|mismatch\w*)", r"pool"),
+    ("output-budget-eats-window", r"max_(?:new_|completion_|output_)?tokens\b.{0,60}(?:subtract\w*|reserv\w*|eats|truncat\w*)|reserv\w*\b.{0,40}(?:for (?:the )?)(?:output|response|answer|generation|completion)|(?:output|response) (?:budget|reserve)", None),
+    # time-and-size-limits
+    ("gpu-watchdog-timeout", r"ring\b.{0,24}time-?out|\btdr\b|watchdog|gpu (?:job |command )?(?:hangs?|time-?out|resets?)|device ?lost\w*|errordevicelost|impacting ?interactivity|VK_ERROR_DEVICE_LOST|monopoli[sz]ing the gpu", None),
+    ("client-proxy-timeout", r"\btime-?outs?\b|timed out|times? out\b|client disconnect\w*|disconnects? (?:before|after|while)|\b504\b|deadline exceeded|abort\w*\b.{0,24}after (?:exactly )?\d+ ?(?:s\b|sec\w*|min\w*)|hard-?limits? .{0,30}requests?|시간 ?초과|타임아웃", r"ring|\bgpu\b|watchdog|\btdr\b|runner to start|devicelost|device lost|kernel|opencode started"),
+    ("backend-kernel-bug", r"GGML_ASSERT|(?:int(?:eger)?|32-?bit|16-?bit)[- ](?:\w+ )?overflow\w*|INT_MAX|invalid (?:argument|configuration)|illegal memory access|assert\w* (?:fail\w*|triggered)|misaligned address|\b65535\b|grid (?:dim\w*|size)|cuda errors?\b(?!.{0,16}(?:out of|memory))|(?:vulkan|cpu|rocm|metal) (?:build |backend |version )?(?:is|works|works? just) fine|crash\w*\b.{0,40}\d{2,3}k?\b.{0,12}(?:tokens|context)", r"devicelost|out of memory|send_error"),
+    ("concurrency-limit", r"\b429\b|too many requests|concurren\w*\b.{0,30}(?:limit|reject\w*|refus\w*|exceed\w*)|max(?:imum)? (?:concurrent|queue)|queue (?:is )?full", None),
+    # speed
+    ("prompt-cache-miss-swa-hybrid", r"full prompt re-?processing|lack of cache data|(?:hybrid|recurrent|mamba\w*|\bswa\b|sliding\w*|\brnn\b|\bgdn\b|linear attention|\bssm\b)\b.{0,90}(?:cach\w+|re-?process\w*|prefix|checkpoints?|fast ?forward\w*)|(?:cach\w+|re-?process\w*|prefix|fast ?forward\w*|checkpoints?)\b.{0,90}\b(?:hybrid|recurrent|mamba\w*|\bswa\b|\brnn\b|\bgdn\b|\bssm\b)|invalidated context checkpoint|swa-full|whole prefill .{0,20}start over", None),
+    ("prompt-cache-miss-prefix-changed", r"(?:prefix|beginning|start of the prompt|system prompt|header|timestamps?|current date|\bcch\b)\b.{0,60}(?:chang\w+|differ\w*|varies|dynamic\w*|modif\w+|inject\w+|mutat\w*)|(?:invalidat|bust)\w*\b.{0,24}(?:prompt |prefix |kv )?cache|(?:system prompt|whole prompt|history)\b.{0,40}(?:re-?process\w*|re-?comput\w*|re-?evaluat\w*)|(?:full|whole) (?:system )?prompt re-?process\w*", r"hybrid|recurrent|lack of cache|swa|chat_template|reused"),
+    ("prompt-cache-evicted", r"(?:cache|context state|state|slot)\b.{0,40}(?:evict\w*|dropp?ed|discard\w*|erased|expire\w*|unload\w*|invalidat\w*)\b.{0,60}(?:idle|inactiv\w*|minutes|another|other request|title|summary)|evict\w* (?:the )?(?:prefix|prompt|slot|session|my)|keep[-_ ]alive\b.{0,40}(?:unload|cache|evict|expire)|(?:after|during) idle|idle (?:time|slots?)\b.{0,60}(?:cache|erase|unload|invalid\w*)|invalidation during idle", None),
+    ("prompt-cache-not-implemented", rf"{_LACK}\b.{{0,30}}{_CACHE}|{_CACHE}\b.{{0,50}}{_NOT_WORK}|\bcach(?:e|ing)\b (?:\w+ ){{0,2}}{_NOT_WORK}|cached_tokens\W{{1,6}}0\b|(?:re-?process|re-?prefill|processes?|re-?reads?|re-?comput)\w*\b.{{0,30}}(?:whole|entire|full|every)\b.{{0,40}}(?:each|every) (?:time|request|turn|completion|message|agent)|full re-?prefill|processing of the whole \d+ tokens|as long as processing the first|prompt cache issue|캐시.{{0,12}}(?:안 되|없|작동하지)", r"hybrid|recurrent|lack of cache|--no-|out of memory|cache-ram|\bswa\b|crash"),
+    ("attention-kernel-slow", r"(?:flash[- ]?att\w*|\bfa\b|fattn|attention kernels?)\b.{0,50}(?:slow\w*|regress\w*|quadratic|inefficien\w*)|slow\w*\b.{0,40}(?:flash[- ]?att\w*|\bfa\b|attention kernels?)", r"quanti|cache|types? differ"),
+    ("speculative-overhead", rf"{_SPEC}\b.{{0,110}}(?:slow\w*|net[- ]?(?:negative|loss)|net \W?loss|regress\w*|degrad\w*|decay\w*|no (?:gain|speed-?up|benefit)|worse|faster without|acceptance (?:rate|collapse))|(?:slow\w*|degrad\w*|regress\w*)\b.{{0,60}}{_SPEC}", r"on the cpu|to (?:the )?cpu|ending up"),
+    ("depth-cost", r"(?:slows? down|slower|speed (?:drops?|decreas\w*|falls?|degrad\w*)|t/s (?:drops?|falls?))\b.{0,60}(?:as|with|when|the longer|over)\b.{0,30}(?:context|conversation|chat|length|depth|grows?|fills?|longer)|(?:길어|늘어)(?:질|날)수록.{0,20}느", r"cache|shared|full|100 ?%"),
+    # interference
+    ("other-process-vram", r"other (?:process\w*|programs?|apps?|containers?)\b.{0,50}(?:memory|vram|gpu|taking|using|hold\w*)|(?:desktop|browser|comfyui|xorg|another (?:process|program|container|instance))\b.{0,50}(?:vram|gpu memory|hold\w*|taking)|free memory on device\b.{0,80}less than desired|다른 (?:프로그램|프로세스)", None),
+    ("previous-instance-holds-memory", r"(?:previous|old|earlier|zombie|orphan\w*|stale)\b.{0,30}(?:process|instance|runner|server|model|engine)\b.{0,60}(?:memory|vram|running|alive|hold\w*)|(?:gpu |video )?(?:memory|vram) (?:is |was )?(?:not|never|isn.t) (?:freed|released|reclaimed)|(?:unload|switch|restart|stop|reload)\w*\b.{0,60}(?:not|never|without) (?:free|freeing|releas\w*)|zombie", r"request|kv cache"),
+    ("host-memory-growth", r"memory leak|(?:\bram\b|\brss\b|host memory|system memory|host[- ]ram|wired(?:/metal)? memory|memory usage|memory)\b (?:\w+ ){0,3}(?:grow\w*|leak\w*|climb\w*|unbounded|keeps? (?:growing|increasing))|oom[- ]?kill\w*|killed by (?:the )?(?:global )?oom|--cache-ram\b.{0,60}(?:not|ineffective|unbounded|exceed\w*|ignored|default|oom)|prompt[- ]cache\b.{0,50}(?:host[- ]?ram|\bram\b|memory|unbounded|grow\w*)|exit(?:ed)? (?:code )?137|grows? (?:\w+/?\w* ){0,3}memory|메모리.{0,10}(?:계속 늘|누수)", r"killed the|vram leak"),
+    ("server-state-bug", r"pool leak|(?:kv[- ]?cache|slots?|blocks?|pages?|state)\b (?:\w+ ){0,3}(?:not (?:\w+ )?(?:released?|freed)|leak\w*)|not (?:\w+ ){0,2}releas\w+ (?:the )?(?:kv|slot|cache)|leak\w* (?:\w+ )?(?:slots?|kv|blocks?|pages?)|dead-?locks?\w*|live-?lock\w*|(?:stops?|hangs?|stuck|unresponsive)\b.{0,60}(?:has to be|until|needs? a?) ?(?:shut down|restart\w*)|switch\w* to (?:a )?(?:different|another) (?:chat|conversation)\b|second (?:chat|request|conversation)\b.{0,30}(?:fail\w*|crash\w*|error)|double free|use[- ]after[- ]free|prompt cach\w+ crash\w*", r"hidden"),
+    ("driver-kernel-bug", r"kernel panic|(?:driver|firmware|mesa|linux kernel|macos|rocm) (?:bug|regression)|\bbsod\b|blue ?screen|on linux-\d\S* kernels?", None),
+    ("gpu-lost-at-runtime", r"(?:gpu|cuda|device) (?:is )?(?:no longer|not) (?:detected|available|found|visible)|after (?:suspend|sleep|resum\w+|hibernat\w*)|lost (?:access to )?the gpu|\b999\b.{0,20}(?:cuda|unknown)|no (?:compatible )?gpus? (?:were )?discovered|절전", None),
+    ("hardware-fault", r"\bxid ?\d+|fallen off the bus|\bpsu\b|power supply|\brisers?\b|overheat\w*|overclock\w*|faulty|hardware (?:fault|error|defect)", None),
+)  # fmt: skip
+
+_MECHANISMS = tuple(
+    (cause, re.compile(pattern, re.IGNORECASE), re.compile(unless, re.IGNORECASE) if unless else None)
+    for cause, pattern, unless in _NAMES
+)
+NAMED = tuple(cause for cause, _pattern, _unless in _NAMES)
+"""The causes that have words of their own."""
+
+
+def mechanisms(title: str, parts: list[str]) -> tuple[str, ...]:
+    """Give the ids of the causes that a report names: at most three, those first that the title names or that are named most.
+
+    ``title``: its heading, or empty; ``parts``: its sentences.
+    """
+    score: Counter[str] = Counter()
+    spent = len(title)
+    for weight, part in [(_TITLE, title), *((_SENTENCE, part) for part in parts if part != title)]:
+        spent += len(part)
+        if spent > _LARGEST:
+            break
+        said = without_questions(part) if weight == _SENTENCE else part
+        if not said.strip():
+            continue
+        for cause, pattern, unless in _MECHANISMS:
+            match = pattern.search(said)
+            if match is None or (unless is not None and unless.search(said)) or is_negated(said, match.start()):
+                continue
+            score[cause] += weight
+    most = max(score.values(), default=0)
+    named = [cause for cause, points in score.most_common() if points * 2 >= most]
+    return tuple(named) if len(named) <= MOST else ()
