@@ -14,15 +14,16 @@ from diagnose.plan import order_for, over_many_turns
 from diagnose.shape import Shape
 from diagnose.window import passes
 from probes.allocation import AllocationProbe
+from probes.asking import AskingProbe
 from probes.attempt import Asking
 from probes.base import Probe
 from probes.cache_reuse import CacheReuseProbe
-from probes.control import ControlProbe, control_at, same_origin
+from probes.control import Connect, ControlProbe, control_at, same_origin
 from probes.damage import DamageProbe
 from probes.evidence.answers import Answer
 from probes.evidence.damage import NextTokens
 from probes.evidence.events import LogEvent
-from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult
+from probes.evidence.rungs import Criteria, LadderPlan, RecallBase, RungResult, WayOfAsking
 from probes.fixed_length import FixedLengthProbe
 from probes.ladder_walk import LadderProbe
 from probes.recall import RecallProbe
@@ -58,6 +59,8 @@ class Known:
     model: str | None = None
     cache_types: tuple[str | None, str | None] = (None, None)
     quantised: bool = False
+    way: WayOfAsking | None = None
+    """How this run's model is asked, where that was found out."""
     base: RecallBase | None = None
     rungs: Sequence[RungResult] = ()
     refused_above: bool = False
@@ -110,8 +113,12 @@ def _truncation(known: Known) -> Probe:
     return TruncationProbe(known.shape.window, afford=int(known.budget_s * PROMPT_TPS))
 
 
+def _asking(known: Known) -> Probe:
+    return AskingProbe(known.shape.rungs[0], reserve=known.shape.reserve)
+
+
 def _recall(known: Known) -> Probe:
-    return RecallProbe(known.shape.texts.rungs[0], task=known.shape.task)
+    return RecallProbe(known.shape.texts.rungs[0], task=known.shape.task, way=known.way)
 
 
 def _ladder(known: Known) -> Probe:
@@ -161,15 +168,20 @@ def _speed(known: Known) -> Probe:
     return SpeedProbe([texts[0], texts[-1]] if len(texts) > 1 else texts, first_attempt=10)
 
 
+def _connect(known: Known) -> Connect | None:
+    """Give what opens the control server, where one was given. A key goes to the server that it is for, and to no other."""
+    url = known.control_url
+    return None if url is None else partial(control_at, url, known.api_key if same_origin(url, known.server) else None)
+
+
 def _control(known: Known) -> Probe | None:
     """Make the control run, where a control server was given."""
-    url, shape = known.control_url, known.shape
-    if url is None:
+    url, shape, connect = known.control_url, known.shape, _connect(known)
+    if url is None or connect is None:
         return None
     same = same_origin(url, known.server)
     passed = {one.rung for one in known.rungs if one.result == "passed"}
     texts = [text for text in shape.texts.rungs if text.rung in passed or not known.rungs]
-    connect = partial(control_at, url, known.api_key if same else None)
     return ControlProbe(connect, known.rungs, texts or shape.texts.rungs[:1], same_server=same)
 
 
@@ -180,7 +192,9 @@ def _damage(known: Known) -> Probe:
     if earlier and earlier[-1][1].tokens and earlier[-1][1].tokens <= shape.window - shape.output_tokens:
         tokens = earlier[-1][1].tokens
     style = known.base.style if known.base is not None else "completion"
-    return DamageProbe(tokens, style=style, model=known.model, types=known.cache_types, earlier=earlier)
+    return DamageProbe(
+        tokens, style=style, model=known.model, types=known.cache_types, earlier=earlier, control=_connect(known)
+    )
 
 
 def _soak(known: Known) -> Probe:
@@ -195,6 +209,7 @@ def _soak(known: Known) -> Probe:
 MAKERS: Mapping[str, Callable[[Known], Probe | None]] = {
     "allocation": _allocation,
     "truncation": _truncation,
+    "asking": _asking,
     "recall": _recall,
     "ladder": _ladder,
     "fixed-length": _fixed_length,

@@ -106,7 +106,16 @@ def soak_in_words(soak: SoakReading) -> Iterator[Words]:
 
 
 def divergence_in_words(apart: TokenDivergence) -> Words:
-    """Say how far two runs' next tokens are apart."""
+    """Say how far the next tokens of two runs, or two servers, are apart."""
+    if apart.other_server is not None:
+        return words(
+            "Compared with the control server ({other} cache), the likeliest next token is the same at {same} % of {count} places; "
+            "the median distance is {bits} bits.",
+            other=f"{apart.other_type_k or 'default'}/{apart.other_type_v or 'default'}",
+            same=round(apart.same_top * 100),
+            count=apart.positions,
+            bits=f"{apart.median:.4f}",
+        )
     return words(
         "Compared with run {run} ({other} cache), the likeliest next token is the same at {same} % of {count} places; the median distance is {bits} bits.",
         run=apart.other_run,

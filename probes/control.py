@@ -12,6 +12,7 @@ from probes.attempt import Asking, Attempts
 from probes.backends.base import Backend
 from probes.backends.http import Http, normalise_url
 from probes.backends.recognise import recognise
+from probes.backends.settings_files import with_files
 from probes.base import Cost, Probe, ProbeContext
 from probes.counting import counter_for
 from probes.evidence.control import ControlRun, SpeedAt
@@ -21,6 +22,7 @@ from probes.evidence.rungs import RungResult
 from probes.ladder.rungs import RungText, build_ladder
 from probes.ladder.text import Counter
 from probes.ladder.trend import compare_slopes
+from probes.process import process_behind
 
 GENERATE = 32
 MOST_LENGTHS = 4
@@ -49,6 +51,17 @@ def control_at(url: str, api_key: str | None = None, tokenizer: str | None = Non
                 "the control server cannot count tokens; use a llama.cpp, vLLM or SGLang server as control"
             )
         yield backend, counter
+
+
+def cache_types(backend: Backend) -> tuple[str | None, str | None]:
+    """Give the types of the K and V cache that a server on this machine was told; None where none was, or none can be read."""
+    try:
+        settings = with_files(process_behind(backend.http.base_url), backend.name).settings
+    except CtxDoctorError:
+        return None, None
+    told = [settings.get(name) for name in ("kv_type_k", "kv_type_v")]
+    kinds = [one.value.lower() if one is not None and isinstance(one.value, str) else None for one in told]
+    return kinds[0], kinds[1]
 
 
 def same_origin(one: str, two: str) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from probes.attempt import as_request_error
 from probes.backends.base import Ask
 from probes.base import Cost, Probe, ProbeContext
+from probes.control import Connect, cache_types
 from probes.evidence.damage import ChainScore, NextToken, NextTokens, TokenDivergence
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import Evidence, found, not_found
@@ -64,7 +66,8 @@ def _by_id(tokens: NextTokens) -> bool:
 class DamageProbe(Probe):
     """Asks chains and single facts of one text of ``tokens`` tokens, then the next token after rising prefixes of it.
 
-    ``earlier``: readings of other runs of the case, by run; those of another cache type are compared with.
+    ``earlier``: readings of other runs of the case, by run; those of another cache type are compared with. ``control``: opens a control server; where the
+    same model runs there under another cache type, it is asked the same, and compared with first.
     """
 
     id: ClassVar[str] = "damage"
@@ -78,20 +81,22 @@ class DamageProbe(Probe):
         model: str | None = None,
         types: tuple[str | None, str | None] = (None, None),
         earlier: Sequence[tuple[int, NextTokens]] = (),
+        control: Connect | None = None,
     ) -> None:
         self.tokens = tokens
         self.style: Style = style
         self.model = model
         self.types = types
         self.earlier = tuple(earlier)
+        self.control = control
         self.chains: ChainScore | None = None
         self.next_tokens: NextTokens | None = None
         self.divergence: TokenDivergence | None = None
 
     def cost(self, context: ProbeContext) -> Cost:
         """Two prefills of the text, one for the questions and one for the prefixes, and short answers."""
-        asks = POSITIONS + CHAINS + SINGLE
-        tokens = 2 * self.tokens
+        asks = POSITIONS * (1 if self.control is None else 2) + CHAINS + SINGLE
+        tokens = (2 if self.control is None else 3) * self.tokens
         speed = context.prefill_tps or 300.0
         return Cost(asks, asks * self.tokens, asks * 12, tokens / speed + asks * 0.5)
 
@@ -188,6 +193,37 @@ class DamageProbe(Probe):
         return hits
 
     def _ask_next(self, context: ProbeContext, text: str, prefixes: Sequence[tuple[str, int]]) -> Iterator[Evidence]:
+        positions, why, offered = self._read_next(context, prefixes)
+        if not positions:
+            yield not_found(NextTokens, "failed" if offered else "not-offered", why, run=context.run, origin="damage")
+            return
+        self.next_tokens = NextTokens(
+            text_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+            tokens=self.tokens,
+            model=self.model,
+            type_k=self.types[0],
+            type_v=self.types[1],
+            positions=positions,
+        )
+        yield found(self.next_tokens, source="measured", run=context.run, origin="damage")
+        if self.control is not None:
+            self.divergence, why = self._at_control(context, self.control, self.next_tokens, prefixes)
+            if self.divergence is not None:
+                yield found(self.divergence, source="measured", run=context.run, origin="damage, control server")
+                return
+            yield not_found(TokenDivergence, "failed", f"the control server: {why}", run=context.run, origin="damage")
+        for run, other in reversed(self.earlier):
+            if (other.type_k, other.type_v) == self.types:
+                continue
+            self.divergence = compare(self.next_tokens, other, run)
+            if self.divergence is not None:
+                yield found(self.divergence, source="measured", run=context.run, origin=f"damage, run {run}")
+                return
+
+    def _read_next(
+        self, context: ProbeContext, prefixes: Sequence[tuple[str, int]]
+    ) -> tuple[tuple[NextToken, ...], str, bool]:
+        """Ask what follows each prefix: the readings (none where fewer than half came), why no more, and whether they are offered at all."""
         deadline = context.deadline_for(self.tokens, 1)
         positions: list[NextToken] = []
         why, offered = "", True
@@ -205,22 +241,25 @@ class DamageProbe(Probe):
                 offered = False
                 break
             positions.append(NextToken(at=at, top=answer.logprobs[0]))
-        if len(positions) < len(prefixes) // 2 or not positions:
-            yield not_found(NextTokens, "failed" if offered else "not-offered", why, run=context.run, origin="damage")
-            return
-        self.next_tokens = NextTokens(
-            text_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
-            tokens=self.tokens,
-            model=self.model,
-            type_k=self.types[0],
-            type_v=self.types[1],
-            positions=tuple(positions),
-        )
-        yield found(self.next_tokens, source="measured", run=context.run, origin="damage")
-        for run, other in reversed(self.earlier):
-            if (other.type_k, other.type_v) == self.types:
-                continue
-            self.divergence = compare(self.next_tokens, other, run)
-            if self.divergence is not None:
-                yield found(self.divergence, source="measured", run=context.run, origin=f"damage, run {run}")
-                return
+        enough = positions and len(positions) >= len(prefixes) // 2
+        return (tuple(positions) if enough else ()), why, offered
+
+    def _at_control(
+        self, context: ProbeContext, connect: Connect, mine: NextTokens, prefixes: Sequence[tuple[str, int]]
+    ) -> tuple[TokenDivergence | None, str]:
+        """Ask the control the same. None and why where there is nothing to compare: another model, or the same cache type."""
+        try:
+            with connect() as (backend, counter):
+                types, model = cache_types(backend), backend.model_identity().name
+                if types == self.types:
+                    return None, "it has the same cache type"
+                if mine.model and model and mine.model != model:
+                    return None, "it runs another model"
+                positions, why, _offered = self._read_next(replace(context, backend=backend, counter=counter), prefixes)
+        except CtxDoctorError as failure:
+            return None, str(failure)
+        other = mine.model_copy(update={"type_k": types[0], "type_v": types[1], "positions": positions})
+        apart = compare(mine, other, context.run)
+        if apart is None:
+            return None, why or "no place could be compared"
+        return apart.model_copy(update={"other_server": backend.http.base_url}), ""

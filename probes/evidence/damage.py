@@ -53,5 +53,8 @@ class TokenDivergence(Payload):
     type_k: Text | None = None
     type_v: Text | None = None
     other_run: int = Field(ge=1)
+    other_server: Text | None = Field(
+        default=None, description="address of the control server that was compared with, where it was no other run"
+    )
     other_type_k: Text | None = None
     other_type_v: Text | None = None

@@ -72,6 +72,25 @@ def test_the_next_tokens_of_two_cache_types_are_compared(contexts):
     assert again.divergence.median < second.divergence.median
 
 
+def test_a_control_of_the_same_model_under_another_cache_type_is_compared_with_in_one_run(servers, contexts):
+    """Law: the control's cache types are read from its own process; the same type, or another model, is no comparison."""
+    fine, coarse = contexts
+    probe = DamageProbe(1024, style="completion", types=("q4_0", "q4_0"), control=lambda: control_at(servers[0]))
+    evidence = list(probe.collect(coarse))
+    assert probe.divergence.median > 0
+    assert (probe.divergence.other_type_k, probe.divergence.other_server) == (None, servers[0])
+    assert len([one for one in evidence if one.kind == NextTokens.kind]) == 1
+    alike = DamageProbe(1024, style="completion", types=(None, None), control=lambda: control_at(servers[0]))
+    said = [one for one in alike.collect(fine) if one.kind == "token_divergence"]
+    assert alike.divergence is None
+    assert "the same cache type" in said[0].unavailable.note
+    other = DamageProbe(
+        1024, style="completion", model="another", types=("q4_0", "q4_0"), control=lambda: control_at(servers[0])
+    )
+    said = [one for one in other.collect(coarse) if one.kind == "token_divergence"]
+    assert "another model" in said[0].unavailable.note
+
+
 def test_a_control_run_between_two_real_servers(servers, contexts):
     """Law: the control's lengths are those of the server under test, and its speeds are its own server's."""
     fine, _coarse = contexts
