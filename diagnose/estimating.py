@@ -413,10 +413,9 @@ def _note(model: Model, planner: Planner, budget: Budget, unknown: dict[str, Why
         )
     if planner.shape.vocabulary == 0:
         unknown["output_bytes"] = _why("failed", "the header has no vocabulary, so the output buffer is counted as 0")
-    if planner.options.projector_bytes:
+    if planner.options.projector_bytes and not planner.options.projector_inputs:
         unknown["projector_bytes"] = _why(
-            "not-offered",
-            "weights only: the projector's own work space depends on the picture and is not counted",
+            "not-offered", "weights only: how much work space this kind of projector takes is not known here"
         )
     for need in budget.all():
         if need.device.free_bytes is None:

@@ -31,6 +31,7 @@ from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, S
 from probes.model_file.context import ContextSettings
 from probes.model_file.explain import ORDER, failed_allocation, overflows, place_of, score
 from probes.model_file.planner import DEFAULT_MARGIN, GivenDevice, Model, Options
+from probes.model_file.projector import read_projector
 from probes.model_file.session import budget_of, options_of, settings_of
 
 SERVES_SLOTS = frozenset({"llama.cpp", "ik_llama.cpp", "beellama.cpp"})
@@ -229,10 +230,23 @@ def _options(configuration: Configuration, model: Model, devices: int) -> tuple[
             elif pattern:
                 notes.append(f"the override {rule[:80]} is not counted: only those to the CPU are")
     options = replace(options, overrides=tuple(overrides))
-    projector = _size_of(_value(configuration, "mmproj"))
-    if projector:
+    path = _value(configuration, "mmproj")
+    size = _size_of(path)
+    if size:
+        work = inputs = 0
+        with contextlib.suppress(CtxDoctorError, OSError):
+            projector = read_projector(str(path), flash_attn=str(_value(configuration, "flash_attention") or "auto"))
+            size, work, inputs = projector.weights, projector.compute or 0, projector.inputs or 0
+        if not work:
+            notes.append(
+                "of the projector only the weights are counted: how much work space its kind takes is not known"
+            )
         options = replace(
-            options, projector_bytes=projector, projector_on_host=_value(configuration, "mmproj_offload") is False
+            options,
+            projector_bytes=size + work,
+            projector_on_host=_value(configuration, "mmproj_offload") is False,
+            projector_inputs=inputs,
+            projector_error=work // 4,
         )
     draft = None
     path = _value(configuration, "draft_model")

@@ -291,7 +291,6 @@ def _meminfo() -> int | None:
 
 
 def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | None]:
-    from probes.model_file.gguf_header import read_header  # noqa: PLC0415
     from probes.model_file.planner import Model, Options  # noqa: PLC0415
 
     draft: Model | None = None
@@ -300,9 +299,12 @@ def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | No
         kind = "mtp" if choices["draft"].lower() == "mtp" else "model"
         if kind == "model":
             draft = Model.read(choices["draft"])
-    projector = 0
+    weights = work = inputs = 0
     if choices["mmproj"] is not None:
-        projector = sum(tensor.size_bytes or 0 for tensor in read_header(choices["mmproj"]).tensors)
+        from probes.model_file.projector import read_projector  # noqa: PLC0415 - only where there is one
+
+        projector = read_projector(choices["mmproj"], flash_attn=str(choices["flash_attn"]))
+        weights, work, inputs = projector.weights, projector.compute or 0, projector.inputs or 0
     return (
         Options(
             gpu_layers=_layers(choices["gpu_layers"]),
@@ -310,8 +312,10 @@ def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | No
             overrides=_overrides(choices, devices),
             kv_offload=not choices["no_kv_offload"],
             draft=kind,
-            projector_bytes=projector,
+            projector_bytes=weights + work,
             projector_on_host=choices["no_mmproj_offload"],
+            projector_inputs=inputs,
+            projector_error=work // 4,
         ),
         draft,
     )

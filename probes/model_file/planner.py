@@ -62,7 +62,12 @@ class Options:
     draft_kv_k: str = "f16"
     draft_kv_v: str = "f16"
     projector_bytes: int = 0
+    """A projector's weights and its encoder's work space."""
     projector_on_host: bool = False
+    projector_inputs: int = 0
+    """The picture that it works on: always in host memory."""
+    projector_error: int = 0
+    """By how much that may be off."""
 
 
 class Model:
@@ -335,6 +340,7 @@ class Planner:
         needs[-1].other += first.output_bytes
         projector = self.options.projector_bytes
         needs[0 if self.devices and not self.options.projector_on_host else -1].other += projector
+        needs[-1].other += self.options.projector_inputs
         return Budget(first, needs[:-1], needs[-1], compute, draft_bytes, projector)
 
     def _computes(self, running: _Running, work: Phases) -> list[int]:
@@ -543,9 +549,10 @@ class Planner:
 
     def error_bytes(self, budget: Budget) -> int:
         """Say by how much the work space of any one device may be off."""
+        more = self.options.projector_error
         if self.corrections and all(one.exact for one in self.corrections):
-            return _ROUNDED
-        return max(ERROR_BYTES, int(max(need.compute for need in budget.all()) * ERROR_SHARE))
+            return _ROUNDED + more
+        return max(ERROR_BYTES, int(max(need.compute for need in budget.all()) * ERROR_SHARE)) + more
 
 
 def replace_need(need: DeviceNeed, more: int) -> DeviceNeed:
