@@ -102,5 +102,18 @@ class ByInterface:
         return value if isinstance(value, int) else None
 
 
+def with_settings(options: RunOptions, settings: Mapping[str, Any]) -> RunOptions:
+    """Give the options of a run with settings of ``--set``: in the launch command where there is one, else for the running server's own interface.
+
+    NotOfferedError, RefusedSettingError where the command cannot be given one.
+    """
+    if not settings or not options.launch:
+        return options.model_copy(update={"settings": dict(settings)})
+    means = ByCommand(options.launch, options.backend, options.launch_env)
+    for variable, value in settings.items():
+        means = means.changed(variable, value)
+    return means.put(options).model_copy(update={"settings": {}})
+
+
 def _lines(said: tuple[Words, ...]) -> str:
     return "\n".join(one.english for one in said)

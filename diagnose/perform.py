@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import signal
 import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from diagnose.case import Case, find
+from diagnose.aftermath import put_right
+from diagnose.case import Case, find, folders
 from diagnose.console import Terminal
-from diagnose.leftovers import end_leftovers
 from diagnose.options import RunOptions
-from diagnose.restoring import restore_interrupted
 from diagnose.running import Walk, begin
 from diagnose.session import walk
 from diagnose.standing import kept_as_it_was
@@ -53,17 +53,23 @@ def perform(
     """Do one run of an open case. KeyboardInterrupt passes through, after the case was told how to go on."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, as_interrupt)
-    for command in end_leftovers():
-        terminal.say(
-            words("A server that an earlier ctxdoctor left running was ended: {command}", command=command[:200])
-        )
-    for said in restore_interrupted():
-        terminal.say(said)
+    put_right(terminal)
     for answer in answers:
         case.add(found(answer, source="user", run=0, origin=answer.question))
     options, criteria, resumed = begin(case, options, criteria)
     if resumed:
         terminal.say(words("Going on with run {run} of case {case}.", run=case.run, case=case.id))
+    elif case.run == 1:
+        terminal.say(
+            words("New case {case}. If it is interrupted, go on with: ctxdoctor run --case {case}", case=case.id)
+        )
+        near = difflib.get_close_matches(
+            case.id, [one.name for one in folders() if one != case.folder], n=1, cutoff=0.8
+        )
+        if near:
+            terminal.say(
+                words("There is a case of a similar name already, and this is another one: {near}", near=near[0])
+            )
     else:
         terminal.say(
             words(

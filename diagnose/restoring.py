@@ -108,7 +108,7 @@ def restoring(
         note.remove()
 
 
-def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
+def restore(note: Mapping[str, Any], log: Path, wait_s: float = RESTART_S) -> list[Words]:
     """Put the user's server back as it was: started again where it ran before, else only named. Never starts a second one."""
     shown = str(note.get("shown", ""))
     standing = note.get("standing")
@@ -145,7 +145,7 @@ def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
             )
         ]
     _outliving.append(process)
-    ends = time.monotonic() + RESTART_S
+    ends = time.monotonic() + wait_s
     while time.monotonic() < ends:
         if address_of(process.pid, answers_health, port) is not None:
             return [
@@ -165,12 +165,15 @@ def restore(note: Mapping[str, Any], log: Path) -> list[Words]:
     ]
 
 
-def restore_interrupted() -> list[Words]:
-    """Put right what walks and runs left that were killed; gives what was done. One whose process lives is left alone."""
+def restore_interrupted(wait_s: float = RESTART_S) -> list[Words]:
+    """Put right what walks and runs left that were killed; gives what was done. One whose process lives is left alone.
+
+    ``wait_s``: how long a server is waited for that is started again.
+    """
     said: list[Words] = []
     for one, note in left_by_others():
         if isinstance(note.get("standing"), dict) or isinstance(note.get("command"), list):
             said.append(words("An experiment of case {case} was interrupted.", case=str(note.get("case", "?"))))
-            said += restore(note, notes_home() / "restored.log")
+            said += restore(note, notes_home() / "restored.log", wait_s)
         one.remove()
     return said

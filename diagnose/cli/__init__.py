@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "an embedded llama.cpp with a small model, really run: healthy or a symptom"),
 }
 
+LOOKS_BACK = frozenset({"check", "watch", "triage", "report", "explain", "cases"})
+"""Commands that first put right what a killed call left. Those that measure a case do so by themselves; those that neither touch a machine nor a
+case (the catalogue, the schema, an estimate) do not."""
+
 QUICK = {"estimate": "estimate_run"}
 """Commands whose plain command lines are answered without the option library (``quick`` in that module), because it costs more than they do."""
 
@@ -113,6 +117,13 @@ def _take_language(arguments: list[str]) -> list[str]:
 
 def command_line(arguments: list[str]) -> int:
     """Run one command; gives its exit code. Nothing but a bug escapes as a traceback, and with ``--debug`` every error does."""
+    from diagnose.cli.pipes import unbreakable  # noqa: PLC0415 - nothing is imported for --version
+
+    with unbreakable():
+        return _command_line(arguments)
+
+
+def _command_line(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     if "--no-color" in arguments:
         os.environ["NO_COLOR"] = "1"
@@ -137,11 +148,6 @@ def command_line(arguments: list[str]) -> int:
 
         sys.stderr.write(f"{words('interrupted')}\n")
         return 130
-    except BrokenPipeError:
-        # the reader of our output went away, as `| head` does
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
-        return 0
     except Exception as error:
         from probes.evidence.errors import CtxDoctorError  # noqa: PLC0415
 
@@ -211,6 +217,12 @@ def _call(module_name: str, command: str, rest: list[str]) -> int:
             sys.stdout.write(help_in_words(typer.main.get_command(app), f"ctxdoctor {command}"))
             return 0
     rest = [one for one in rest if one not in {"--debug", "--no-color"}]
+    if command in LOOKS_BACK and "--help" not in rest:
+        from diagnose.aftermath import put_right  # noqa: PLC0415
+        from diagnose.console import Terminal  # noqa: PLC0415
+
+        # these show something: the user's server is started again, and not waited for
+        put_right(Terminal(quiet="--quiet" in rest), wait_s=1.0)
     try:
         result = app(args=rest, prog_name=f"ctxdoctor {command}", standalone_mode=False)
     except typer.Exit as error:

@@ -133,7 +133,17 @@ Auto = Annotated[
     bool,
     typer.Option(
         "--auto",
-        help="With --launch: change one thing after another until the target is verified; each is shown before.",
+        help="Change one thing after another until the target is verified; each is shown before. "
+        "With --launch, or where a running server changes settings itself: Ollama, LM Studio, llama-manager.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="For this run only, a setting such as ctx=16384: in the command of --launch, or through the running server's own interface.",
+        show_default=False,
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
@@ -184,6 +194,30 @@ def share(text: str | None, name: str) -> float | None:
         if 0 <= value <= 1 and not (match[2] and float(match[2]) == 0):
             return value
     raise InputError(f"{name} {text!r} is no share; write 9/10, 0.9 or 90%")
+
+
+def settings_of(texts: list[str] | None) -> dict[str, Any]:
+    """Read ``--set``: names as in the report, each with a value: a number, a length, true, false or a word. InputError."""
+    settings: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"[a-z][a-z0-9_.]*", name) or not value.strip():
+            raise InputError(f"--set {text[:80]!r}: write NAME=VALUE, for example --set ctx=16384")
+        settings[name] = _value_of(name, value.strip())
+    return settings
+
+
+def _value_of(name: str, text: str) -> Any:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if name == "ctx":
+        return length(text, "--set ctx")
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def symptom_of(text: str | None) -> str | None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from diagnose.case import Case, find
 from diagnose.cli import options as opt
-from diagnose.cli.run import launch_words
+from diagnose.cli.measuring import Measuring, measures
 from diagnose.console import Terminal
-from diagnose.finish import check_format, check_out, tell
 from diagnose.ledger import ledger
+from diagnose.means import with_settings
 from diagnose.options import RunOptions
 from diagnose.perform import perform
 from diagnose.prediction import measured_first, starts_needed, steps_given
-from probes.backends.http import normalise_url
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria, LadderPlan
 from probes.evidence.words import words
@@ -27,82 +25,27 @@ CaseArgument = Annotated[
 ]
 
 
+@measures
 def rerun_command(
+    *,
     case_name: CaseArgument = None,
     url: opt.UrlOption = None,
-    api_key: opt.ApiKey = None,
-    model: opt.Model = None,
-    backend: opt.BackendName = None,
-    tokenizer: opt.Tokenizer = None,
-    log: opt.Logs = None,
-    launch: opt.Launch = None,
-    target: opt.Target = None,
-    output_tokens: opt.OutputTokens = None,
-    ladder: opt.LadderOption = None,
-    repeat: opt.Repeat = None,
-    criteria: opt.CriteriaFile = None,
-    min_canaries: opt.MinCanaries = None,
-    min_constraints: opt.MinConstraints = None,
-    min_prefill: opt.MinPrefill = None,
-    min_generation: opt.MinGeneration = None,
-    max_first_token: opt.MaxFirstToken = None,
-    margin: opt.Margin = None,
-    budget: opt.Budget = "30m",
-    control_url: opt.ControlUrl = None,
-    soak: opt.Soak = None,
-    text: opt.TextFolder = None,
+    given: Measuring,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of text and canaries.", show_default="as before")
     ] = None,
-    everything: opt.Everything = False,
-    format: opt.Format = None,  # noqa: A002 - the option's own name
-    report_for: opt.For = None,
-    out: opt.Out = None,
-    lang: opt.Lang = None,
-    no_redact: opt.NoRedact = False,
-    quiet: opt.Quiet = False,
 ) -> int:
     """Measure a case again after a change: say what changed, whether what was predicted came, and what was gained."""
-    from probes.ladder.rungs import parse_ladder  # noqa: PLC0415
-
-    shown = check_format(format)
-    check_out(out)
-    given = opt.criteria_of(
-        criteria, repeat, min_canaries, min_constraints, min_prefill, min_generation, max_first_token, margin
-    )
-    asked = RunOptions(
-        url=normalise_url(url) if url else None,
-        model=model,
-        backend=backend,
-        tokenizer=tokenizer,
-        logs=tuple(str(Path(path).resolve()) for path in log or ()),
-        launch=launch_words(launch),
-        target=opt.length(target, "--target"),
-        output_tokens=opt.length(output_tokens, "--output-tokens"),
-        ladder=parse_ladder(ladder) if ladder else None,
-        control_url=control_url,
-        soak=opt.soak_length(soak),
-        text_folder=str(Path(text).resolve()) if text else None,
-        seed=seed or 0,
-        budget_s=opt.duration(budget),
-    )
-    terminal = Terminal(quiet=quiet)
+    given.check()
+    fixed = given.pass_criteria()
+    asked = given.options(url, seed or 0)
+    terminal = Terminal(quiet=given.quiet)
     with Case.open(find(case_name)) as case:
         end_unfinished(case, asked, terminal)
         options = options_for(case, asked, seed=seed)
-        one = perform(case, options, criteria_for(case, given), (), terminal, api_key=opt.key_of(api_key), mode="run")
+        one = perform(case, options, criteria_for(case, fixed), (), terminal, api_key=given.key(), mode="run")
         tell_change(case, one.run, terminal)
-        return tell(
-            case,
-            terminal,
-            format=shown,
-            out=out,
-            target=report_for,
-            redact=not no_redact,
-            lang=lang,
-            everything=everything,
-            could_not_look=one.could_not_look is not None,
-        )
+        return given.told(case, terminal, could_not_look=one.could_not_look is not None)
 
 
 def options_before(case: Case) -> RunOptions:
@@ -124,7 +67,7 @@ def options_for(case: Case, asked: RunOptions, *, seed: int | None = None) -> Ru
     names = [
         name
         for name, value in asked.model_dump(exclude_defaults=True).items()
-        if value is not None and name not in {"seed", "first", "starts"}
+        if value is not None and name not in {"seed", "first", "starts", "settings"}
     ]
     update = {name: getattr(asked, name) for name in names} | {"budget_s": asked.budget_s}
     if asked.launch is not None and asked.url is None:
@@ -140,7 +83,8 @@ def options_for(case: Case, asked: RunOptions, *, seed: int | None = None) -> Ru
     steps = steps_given(case, case.run, case.run)
     expects = steps[0][1].expects if steps else ()
     update |= {"first": measured_first(expects), "starts": starts_needed(expects)}
-    return before.model_copy(update=update)
+    # what was put into force for the last run was put back after it
+    return with_settings(before.model_copy(update=update), asked.settings)
 
 
 def criteria_for(case: Case, given: Criteria) -> Criteria:

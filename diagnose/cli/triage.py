@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 from typing import Annotated
 
 import typer
@@ -55,6 +58,9 @@ def triage_command(
     from diagnose.triage import gather, judge_gathered  # noqa: PLC0415 - options are checked before anything heavy is loaded
 
     terminal = Terminal(quiet=quiet)
+    if not (files or log or answers or command or symptom or backend) and _piped():
+        terminal.say(words("Reading standard input."))
+        files = ["-"]
     gathered = gather(files or (), logs=log or (), answers=given, command=command, backend=backend, model=model)
     for problem in gathered.problems:
         terminal.say(words("Note: {what}", what=problem))
@@ -75,6 +81,25 @@ def triage_command(
         if shown in {None, "terminal"} and (out is None or out == "-"):
             write_out(_more(case))
         return code
+
+
+FIRST_BYTE_S = 5.0
+"""A pipe from which nothing comes for so long holds nothing for us."""
+
+
+def _piped() -> bool:
+    """Say whether something waits on standard input: a file or a pipe that holds at least a byte."""
+    try:
+        if sys.stdin is None or sys.stdin.isatty():
+            return False
+        if os.name == "posix":
+            ready, _, _ = select.select([sys.stdin], [], [], FIRST_BYTE_S)
+            if not ready:
+                return False
+        look = getattr(sys.stdin.buffer, "peek", None)
+        return look is not None and bool(look(1))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _more(case: object) -> str:
