@@ -47,6 +47,8 @@ class Scenario:
     model: Path | None = None
     beside: str | None = None
     """What stands before the server, a kind of ``demo_beside``."""
+    control: tuple[str, ...] | None = None
+    """Flags of a second server with the same model, which the user has for comparison."""
 
 
 @contextlib.contextmanager
@@ -60,6 +62,27 @@ def beside(planted: Scenario, server_port: int) -> Iterator[str | None]:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         yield f"http://127.0.0.1:{front}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def control(planted: Scenario, model: Path) -> Iterator[str | None]:
+    """Have the control server running, where there is one: gives its address."""
+    if planted.control is None:
+        yield None
+        return
+    at = free_port()
+    process = subprocess.Popen(
+        server_command(model, at, planted.control),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "CTXDOCTOR_END_WITH_PARENT": "1"},
+    )
+    try:
+        yield f"http://127.0.0.1:{at}"
     finally:
         process.kill()
         process.wait()
@@ -201,7 +224,7 @@ def _fixed_length(draw: _Draw, model: Path) -> Scenario:
 
 
 def _forgetting(draw: _Draw) -> Scenario:
-    fault = draw.of(("base", "scale", "base", "scale", "weak"))
+    fault = draw.of(("base", "scale", "weak", "cache"))
     if fault == "base":
         return Scenario(
             "forgetting",
@@ -217,6 +240,15 @@ def _forgetting(draw: _Draw) -> Scenario:
             _answers("forgetting"),
             "positions divided by four without need",
             ("rope-scaling-misuse",),
+        )
+    if fault == "cache":
+        return Scenario(
+            "forgetting",
+            ("-c", str(SHORT_WINDOW), "-np", "1", "-ctk", "q4_0", "-ctv", "q4_0", "-fa", "on"),
+            _answers("forgetting"),
+            "a cache of four bits",
+            ("kv-quant-quality",),
+            control=("-c", str(SHORT_WINDOW), "-np", "1"),
         )
     return Scenario(
         "forgetting",

@@ -60,8 +60,12 @@ def demo_command(
     # 270 million parameters recall less than nine of ten also where nothing is wrong, so their own base decides; who complains of forgetting
     # wants the nine
     fixed = opt.criteria_of(None, None, "0.9" if scenario == "forgetting" else "0.75", None, None, None, None)
-    with open_or_create(case_name, symptom) as case, demo.beside(planted, port) as front:
-        options = options.model_copy(update={"url": front})
+    with (
+        open_or_create(case_name, symptom) as case,
+        demo.beside(planted, port) as front,
+        demo.control(planted, path) as control,
+    ):
+        options = options.model_copy(update={"url": front, "control_url": control})
         one = perform(case, options, fixed, planted.answers if case.run == 0 else (), terminal, mode="run")
         code = tell(
             case,
