@@ -24,6 +24,9 @@ params = xllamacpp.CommonParams()
 params.model.path = given["path"]
 params.n_ctx, params.n_parallel, params.kv_unified = given["ctx"], given["parallel"], given["unified"]
 params.n_ubatch, params.verbosity, params.warmup = given["ubatch"], 4, False
+params.swa_full = given.get("swa_full", False)
+if given.get("flash") == "off":
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
 params.cache_type_k = params.cache_type_v = getattr(xllamacpp.ggml_type, "GGML_TYPE_" + given["kind"].upper())
 xllamacpp.Server(params)
 """
@@ -66,7 +69,10 @@ def read_until_reserved(asked):
     ("find", "asked"),
     [
         (smollm2, {"ctx": 3000, "parallel": 3, "unified": False, "ubatch": 512, "kind": "q8_0"}),
+        (smollm2, {"ctx": 8192, "parallel": 1, "unified": False, "ubatch": 128, "kind": "f16", "flash": "off"}),
+        (smollm2, {"ctx": 2048, "parallel": 4, "unified": True, "ubatch": 512, "kind": "f32"}),
         (gemma3, {"ctx": 8192, "parallel": 2, "unified": True, "ubatch": 256, "kind": "f16"}),
+        (gemma3, {"ctx": 32768, "parallel": 4, "unified": False, "ubatch": 512, "kind": "q8_0", "swa_full": True}),
     ],
 )
 def test_prediction_and_log_agree(find, asked, tmp_path):
@@ -84,6 +90,8 @@ def test_prediction_and_log_agree(find, asked, tmp_path):
         ubatch=asked["ubatch"],
         kv_k=asked["kind"],
         kv_v=asked["kind"],
+        swa_full=asked.get("swa_full", False),
+        flash_attn=asked.get("flash", "auto"),
     )
     budget = Planner(Model.read(path), settings, (), GivenDevice("host", "host", None), Options()).at(asked["ctx"])
     assert f"n_ctx_seq             = {budget.memory.ctx_per_slot}\n" in log
