@@ -520,8 +520,8 @@ def heat_map(rungs: Sequence[Rung]) -> HeatMap | None:
     """Gather recall by length and depth, in tenths of the text."""
     tally: dict[int, dict[float, tuple[float, int]]] = {}
     depths: set[float] = set()
-    asked = [rung for rung in rungs if rung.canaries and rung.canaries.by_depth]
-    for length, group in _some_lengths(_lengths(asked)).items():
+    with_depths = [rung for rung in rungs if rung.canaries and rung.canaries.by_depth]
+    for length, group in _some_lengths(_lengths(with_depths)).items():
         for rung in group:
             for score in rung.canaries.by_depth if rung.canaries else ():
                 depth = round(score.depth, 1)

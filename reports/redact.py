@@ -39,6 +39,7 @@ KINDS: Final[dict[str, Words]] = {
     "serial": words("Serial numbers"),
     "prompt": words("Texts of prompts and answers"),
     "volume": words("Names of drives"),
+    "phone": words("Telephone numbers"),
 }
 
 _PUBLIC_HOSTS: Final = re.compile(
@@ -62,11 +63,32 @@ _PRIVATE_WORDS = (
     r"auth(?:entication|orization)?[-_ ]?token|"
     r"(?:access|refresh|id|bearer|session|hf|hugging_?face(?:_hub)?|github|gh|gitlab|bot|personal|security|csrf|xsrf)[-_ ]?token|"
     r"authorization|client[-_ ]?secret|pass(?:word|wd|phrase)|passwort|pwd|credentials?|x-api-key|sessionid|session[-_ ]?id|cookie|set-cookie|"
-    r"secret|connection[-_ ]?string|webhook[-_ ]?(?:url|secret)?|비밀번호|암호|토큰)"
+    r"hf[-_]hub[-_]token|secret[-_]key[-_]base|secret|connection[-_ ]?string|webhook[-_ ]?(?:url|secret)?|비밀번호|비번|패스워드|암호|토큰|"
+    r"(?:api|인증|접근|액세스|비밀)[ _]?키)"
 )
 _NAMED_SECRET = re.compile(
-    rf"(?P<name>{_PRIVATE_WORDS})(?P<sep>[\"']?\s*(?:(?:is|was|은|는)\s*)?(?:[:=]|=>|:=)\s*|[\"']\s*,\s*[\"']|\s+is:?\s+)"
-    r"(?P<scheme>(?:Bearer|Basic|Token|Digest)\s+)?(?P<quote>\\?[\"'`]?)(?P<value>(?<=[\"'`])[^\"'`\n\x00]{1,4096}|[^\s\"'`,;)}\]<>\x00][^\s\"'`,;)}\]\x00]*)",
+    rf"(?P<name>{_PRIVATE_WORDS})(?P<sep>[\"']?\s*(?:(?:is|was|은|는)\s*)?(?:[:=]|=>|:=)\s*|[\"']\s*,\s*[\"']|(?:\s+(?:for|of)\s+\S{{1,40}})?\s+is:?\s+)"
+    r"(?P<scheme>(?:Bearer|Basic|Token|Digest)\s+)?(?P<quote>(?:[brBR](?=[\"']))?\\?[\"'`]?)(?P<value>(?<=[\"'`])[^\"'`\n\x00]{1,4096}|[^\s\"'`,;)}\]<>\x00][^\s\"'`,;)}\]\x00]*)",
+    re.IGNORECASE,
+)
+_NAMED_LIST = re.compile(
+    rf"(?P<name>{_PRIVATE_WORDS}s?[\"']?\s*[:=]\s*\[)(?P<value>[^\]\n\x00]{{1,4096}})(?=\])", re.IGNORECASE
+)
+_COOKIE = re.compile(
+    r"(?P<name>\b(?:set-)?cookie2?[\"']?\s*[:=]\s*[\"']?)(?P<value>[^\s\"'=;{(\[\x00]{1,200}=[^\"'\n\x00]{1,4096})",
+    re.IGNORECASE,
+)
+# The variables of an environment: what is in capitals and ends so is no word of a sentence.
+_VARIABLE = re.compile(
+    r"(?P<name>\b[A-Z][A-Z0-9_]{0,60}_(?:API_?KEY|KEY|TOKEN|SECRET|PASS(?:WORD)?|PAT|CREDENTIALS?|TOKEN_ID|KEY_ID)(?:\s*[:=]\s*|(?<=[A-Z])\s+(?=\S{6,}\s*(?:$|[\n\x00])))[\"']?)"
+    r"(?P<value>[^\s\"'<\[{(;,\x00][^\s\"';,\x00]{3,})",
+    re.MULTILINE,
+)
+_CURL_USER = re.compile(
+    r"(?P<name>(?<!\S)(?:-u|-U|--user|--proxy-user)(?:\s+|=)[\"']?)(?P<value>[^\s:\"'\x00]{1,64}:[^\s\"'\x00]{1,256})"
+)
+_HOOK = re.compile(
+    r"(?P<lead>\b(?:hooks\.slack\.com|[\w.-]*webhook\.office\.com|discord(?:app)?\.com/api/webhooks|[\w.-]+/(?:webhooks?|hooks))/)(?P<value>[^\s\"'<>)\]},\x00]+)",
     re.IGNORECASE,
 )
 _OPTION = re.compile(
@@ -75,10 +97,12 @@ _OPTION = re.compile(
     re.IGNORECASE,
 )
 _TOKEN_WORD = re.compile(
-    r"(?P<name>(?<![A-Za-z])(?:token|key)(?P<sep>[\"']?\s*[:=]\s*[\"']?))(?P<value>[A-Za-z0-9._~+/=-]{12,})",
+    r"(?P<name>(?<![A-Za-z])(?:token|key)(?P<sep>[\"']?(?:\s*[:=]|\s+is:?(?=\s))\s*[\"']?))(?P<value>[A-Za-z0-9._~+/=-]{12,})",
     re.IGNORECASE,
 )
-_SCHEME = re.compile(r"\b(?P<name>(?:Bearer|Basic|Digest)\s+)(?P<value>[A-Za-z0-9._~+/=:-]{8,})", re.IGNORECASE)
+_SCHEME = re.compile(
+    r"\b(?P<name>(?:Bearer|Basic|Digest|authtoken|KakaoAK)\s+)(?P<value>[A-Za-z0-9._~+/=:-]{8,})", re.IGNORECASE
+)
 _USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{1,20}://)(?P<value>[^\s/@\"'<>\x00]{1,256})@")
 _QUERY = re.compile(
     r"(?P<name>[?&](?:[A-Za-z0-9_.-]*(?:key|token|secret|sig|signature|password|passwd|auth|credential|code|session|sid)))=(?P<value>[^&\s\"'#<>\x00]+)",
@@ -87,14 +111,17 @@ _QUERY = re.compile(
 _KNOWN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"sk-[A-Za-z0-9_-]{8,}|(?:sk|pk|rk|whsec)_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9+/=]{16,}|hf_[A-Za-z0-9]{8,}|gsk_[A-Za-z0-9]{16,}|xai-[A-Za-z0-9]{16,}|"
-    r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|gl(?:pat|dt|rt|ptt|soat|cbt|ft|imt|agent)-[A-Za-z0-9_-]{12,}|"
+    r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|gl(?:pat|dt|rt|ptt|soat|cbt|ft|imt|agent)-[A-Za-z0-9_-]{12,}(?:\.[A-Za-z0-9_-]+)*|"
     r"(?:AKIA|ASIA|AROA|AIDA|ABIA|ACCA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_-]{10,}|1//0[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{10,}|"
     r"xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{8,}|nvapi-[A-Za-z0-9_-]{12,}|r8_[A-Za-z0-9]{12,}|SG\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|"
     r"npm_[A-Za-z0-9]{16,}|pypi-[A-Za-z0-9_-]{16,}|do[opr]_v1_[a-f0-9]{16,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}|key-[0-9a-f]{16,}|"
     r"tgp_v1_[A-Za-z0-9_-]{12,}|fw_[A-Za-z0-9]{16,}|pplx-[A-Za-z0-9]{16,}|jina_[A-Za-z0-9]{16,}|tvly-[A-Za-z0-9-]{12,}|lsv2_[A-Za-z0-9_]{12,}|lin_api_[A-Za-z0-9]{12,}|"
     r"dckr_pat_[A-Za-z0-9_-]{12,}|hvs\.[A-Za-z0-9_-]{12,}|dapi[a-f0-9]{24,}|sq0[a-z]{3}-[A-Za-z0-9_-]{12,}|ntn_[A-Za-z0-9]{16,}|secret_[A-Za-z0-9]{16,}|"
     r"EAA[A-Za-z0-9]{24,}|AGE-SECRET-KEY-[A-Z0-9]{16,}|tskey-[A-Za-z0-9-]{12,}|cf(?:ut|at)_[A-Za-z0-9]{16,}|wandb_v1_[A-Za-z0-9_]{12,}|"
-    r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{4,}){1,4}|\d{8,10}:[A-Za-z0-9_-]{34,36}|ssh-(?:rsa|ed25519|dss)\s+AAAA[A-Za-z0-9+/=]{16,}|ecdsa-sha2-\S+\s+AAAA[A-Za-z0-9+/=]{16,}"
+    r"rpa_[A-Za-z0-9]{16,}|pk-lf-[A-Za-z0-9-]{8,}|sl\.[A-Za-z0-9_-]{24,}|sb[ps]_[A-Za-z0-9_]{16,}|vc[pkai]_[A-Za-z0-9]{16,}|HRKU-[A-Za-z0-9_-]{12,}|"
+    r"sntry[su]_[A-Za-z0-9_=+/-]{12,}|figd_[A-Za-z0-9_-]{12,}|ATATT[A-Za-z0-9_=-]{16,}|pat[A-Za-z0-9]{14}\.[a-f0-9]{32,}|ctx7sk-[A-Za-z0-9-]{8,}|"
+    r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{4,}){1,4}|\d{8,10}:[A-Za-z0-9_-]{34,36}|"
+    r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-\S+)\s+AAAA[A-Za-z0-9+/=]{16,}(?:[ \t]+[^\s@]{1,64}@[\w.-]{1,64})?"
     r")(?![A-Za-z0-9])"
 )
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
@@ -106,11 +133,17 @@ _HASH_BEFORE = re.compile(
 )
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 
-_EMAIL = re.compile(
-    r"(?<![\w.+/-])[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)+[A-Za-z]{2,24}(?![\w-])"
-)
+_EMAIL = re.compile(r"(?<![\w.+/-])[^\W_][\w.%+-]{0,63}@[^\W_](?:[\w-]{0,62}\.)+[^\W\d_]{2,24}(?![\w-])")
 _LOGIN = re.compile(
     r"(?<![\w.@/-])([A-Za-z_][\w.-]{0,31})@([A-Za-z][A-Za-z0-9.-]{0,62}?)(?=:[~/\\$#]|[:\s][~/]\S*[$#%]|\s*[$#]\s|:\s?~)"
+)
+# What a shell writes before a command: (base) user@host folder %, [user@host folder]$, (user㉿host)-[~].
+_SHELL = re.compile(
+    r"(?m)(?P<lead>(?:^|(?<=\x00))[^\w\n\x00]{0,6}(?:\([\w.-]{1,32}\) ?)?[\[(]?)(?P<user>[A-Za-z_][\w.-]{0,31})(?P<at>[@㉿])"
+    r"(?P<host>[A-Za-z<][\w.>-]{0,62})(?=[ \])][^\n\x00]{0,80}?[$#%\])])"
+)
+_AUTHOR = re.compile(
+    r"(?m)(?P<name>^\s*(?:Author|Committer|[A-Z][a-z]+(?:-[a-z]+)?-by):\s+|\buser\.name(?:\s+|=)[\"']?)(?P<value>[^<\"'\n\x00]{2,60}?)(?=\s*[<\"'\n\x00]|$)"
 )
 _SSH = re.compile(
     r"(\b(?:ssh|scp|sftp|rsync)\s[^\n\x00]{0,80}?)(?<![\w.@/-])([A-Za-z_][\w.-]{0,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,62})"
@@ -126,21 +159,31 @@ _H = r"[0-9A-Fa-f]{1,4}"
 _IP6 = re.compile(
     rf"(?<![\w:.])(?:{_H}(?::{_H}){{7}}|(?:{_H}(?::{_H}){{0,6}})?::(?:{_H}(?::{_H}){{0,6}})?)(?:%\w+)?(?![\w:])"
 )
-_MAC = re.compile(r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])")
+_MAC = re.compile(
+    r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])|"
+    r"(?<![\w.])(?=[0-9.]{0,13}[A-Fa-f])[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}(?![\w.])"
+)
+_PHONE = re.compile(
+    r"(?<![\w.+-])(?:\+\d{1,3}[ -](?:\(\d{1,4}\)[ -]?)?\d{1,4}(?:[ -]\d{2,4}){1,3}|\(\d{3}\) ?\d{3}-\d{4}|"
+    r"0\d{1,2}-\d{3,4}-\d{4}|[2-9]\d{2}-\d{3}-\d{4})(?![\w.-])"
+)
+_DISK = re.compile(r"(?P<lead>/dev/disk/by-(?:id|uuid|label|partuuid|partlabel|path)/)(?P<value>[^\s\"',;)\x00]+)")
 _UUID = re.compile(
     r"(?<![0-9A-Za-z])(?:(?:GPU|MIG|DLA)-)?[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])|"
     r"\bGPU-[0-9a-f]{8,}\b"
 )
 _SERIAL = re.compile(
     r"(?P<name>(?:serial(?:[-_ ]?(?:number|num|no\.?))?(?:\s*\([^)\n]{1,20}\))?|IOPlatformSerialNumber|\bS/?N\b|service[-_ ]?tag|asset[-_ ]?tag|"
-    r"machine[-_ ]?id|product[-_ ]?uuid|hardware[-_ ]?uuid|provisioning[-_ ]?udid)[\"']?\s*[:=]\s*[\"']?)(?P<value>[A-Za-z0-9][A-Za-z0-9._-]{4,})",
+    r"machine[-_ ]?id|product[-_ ]?uuid|hardware[-_ ]?uuid|provisioning[-_ ]?udid)[\"']?"
+    r"(?:\s*[:=]\s*[\"']?|\s+(?=\d{8})))(?P<value>[A-Za-z0-9][A-Za-z0-9._-]{4,})",
     re.IGNORECASE,
 )
 _SID = re.compile(r"\bS-1-5-21(?:-\d{1,10}){3,4}\b")
 
 _HOME = re.compile(
-    r"(?P<lead>(?:/(?:var/|mnt/[a-z]/|private/|host_mnt/|usr/|export/|net/)?(?:home|Users|Home)/)|(?:%2F(?:home|Users)%2F)|"
-    r"(?:(?:\b[A-Za-z]:|\\\\[^\\\s]{1,64}|/[a-z])[\\/]{1,4}(?:Users|Documents and Settings)[\\/]{1,4})|(?:\\{1,4}(?:home|Users)\\{1,4})|/run/media/|/media/)"
+    r"(?P<lead>(?:/(?:var/|mnt/[a-z]/|private/|host_mnt/|usr/|export/|net/)?(?:homes?|Users|Home)/)|(?:%2F(?:home|Users)%2F)|"
+    r"(?:(?:\b[A-Za-z]:|\\\\[^\\\s]{1,64}|/[a-z])[\\/]{1,4}(?:[Uu]sers|USERS|Documents and Settings)[\\/]{1,4})"
+    r"|(?:\\{1,4}(?:home|Users)\\{1,4})|/run/media/|/media/)"
     r"(?P<user>[^\\/\s\"'`:*?<>|%,;()\[\]{}\x00]{1,64}(?: [^\\/\s\"'`:*?<>|%,;()\[\]{}\x00]{1,32}){0,2}?(?=\\|/)|[^\\/\s\"'`:*?<>|%,;()\[\]{}\x00]{1,64})"
 )
 _TILDE = re.compile(r"(?<![\w~/.])~(?P<user>[A-Za-z][\w.-]{1,31})(?=/)")
@@ -155,11 +198,12 @@ _NAMED_USER = re.compile(
     r"(?P<value2>[A-Za-z_][\w.-]{1,63})(?![\w.]*[(\[])|"
     r"(?P<name3>(?<![A-Za-z0-9] )(?<![A-Za-z0-9])(?:USER|[Uu]ser|[Ll]ogin|[Oo]wner|[Aa]uthor)[\"']?\s*:\s*[\"']?)(?P<value3>[A-Za-z_][\w.-]{1,63})"
     + _ENDS
-    + r"|(?P<name4>\b(?:uid|gid)=\d+\()(?P<value4>[A-Za-z_][\w.-]{0,63})|(?P<name5>\bgroups=[^\n\x00]{0,60}\()(?P<value5>[A-Za-z_][\w.-]{0,63})",
+    + r"|(?P<name6>\bsudo(?:\[\d+\])?:\s+)(?P<value6>[A-Za-z_][\w.-]{0,63})(?=\s+:)|"
+    r"(?P<name4>\b(?:uid|gid)=\d+\()(?P<value4>[A-Za-z_][\w.-]{0,63})|(?P<name5>\bgroups=[^\n\x00]{0,60}\()(?P<value5>[A-Za-z_][\w.-]{0,63})",
     re.MULTILINE,
 )
 _NAMED_HOST = re.compile(
-    r"(?P<lead>(?<![A-Za-z0-9])(?:HOST(?:NAME)?|COMPUTERNAME|host)[\"']?=[\"']?)(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?![\w.]*[/(\[])|"
+    r"(?P<lead>(?<![A-Za-z0-9])(?:HOST(?:NAME)?|COMPUTERNAME|USERDOMAIN(?:_ROAMINGPROFILE)?|LOGONSERVER|host)[\"']?=[\"']?)(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?![\w.]*[/(\[])|"
     r"(?P<lead2>(?<![A-Za-z0-9])(?:[Hh]ost[-_ ]?[Nn]ame|[Nn]ode[-_ ]?name|[Cc]omputer(?:[-_ ]?[Nn]ame)?|[Mm]achine[-_ ]?[Nn]ame|[Ss]erver[-_ ]?name|HOSTNAME|"
     r"[Ll]ocal[-_ ]?[Hh]ost[-_ ]?[Nn]ame|fqdn|FQDN)[\"']?\s*[:=]\s*[\"']?)(?P<host2>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?![\w.]*[/(\[])|"
     r"(?P<lead3>(?<![A-Za-z0-9] )(?<![A-Za-z0-9])(?:HOST|[Hh]ost)[\"']?\s*:\s*[\"']?)(?P<host3>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?::\d{1,5})?"
@@ -181,11 +225,16 @@ _URL_HOST = re.compile(
     r"(?P<lead>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://(?:<[a-z]+-\d+>@)?)(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?)(?=[:/?#\s\"'<>),.;\]}\x00]|$)"
 )
 _INTERNAL = re.compile(
-    r"(?<![\w.@/-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.)+(?:local|lan|internal|intranet|home|corp|localdomain|home\.arpa|ts\.net|private|priv|ddns\.net|duckdns\.org|ngrok\.io|ngrok-free\.app|trycloudflare\.com)(?![\w-]|\.\w)",
+    r"(?<![\w.@/-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.)+(?:local|lan|internal|intranet|home|corp|localdomain|home\.arpa|ts\.net|private|priv|ddns\.net|duckdns\.org|ngrok\.io|ngrok-free\.app|trycloudflare\.com|localnet|fritz\.box|mshome\.net|sslip\.io|nip\.io|gradio\.live|runpod\.net|vast\.ai|hf\.space|loca\.lt)(?![\w-]|\.\w)",
     re.IGNORECASE,
 )
+_SLASHES = re.compile(
+    r"(?P<lead>(?:^|(?<=[\s\"'=(,\x00]))//)(?P<host>[A-Za-z0-9][\w.-]{1,62})(?=/[A-Za-z0-9_$])", re.MULTILINE
+)
+_MOUNT = re.compile(r"(?P<lead>(?<![\w./:-]))(?P<host>[A-Za-z][\w.-]{1,62})(?=:/(?:exports?|volume\d*|nfs|srv)/)")
+_SSID = re.compile(r"(?P<lead>\bB?SSID[\"']?\s*[:=]\s*[\"']?)(?P<host>[^\s\"',;\x00][^\"',;\n\x00]{0,62})")
 _MACHINE = re.compile(
-    r"(?<![\w.-])(?:(?:DESKTOP|LAPTOP|WIN|PC|WORKSTATION)-[A-Z0-9]{4,15}|[A-Za-z][A-Za-z0-9]{1,30}s?-(?:MacBook(?:-(?:Pro|Air))?|iMac(?:-Pro)?|Mac-(?:mini|Studio|Pro)|MBP|PC|Laptop|Desktop|ThinkPad|XPS)(?:-\d+)?)(?![\w-])"
+    r"(?<![\w.-])(?:ip-\d{1,3}(?:-\d{1,3}){3}|(?:DESKTOP|LAPTOP|WIN|PC|WORKSTATION)-[A-Z0-9]{4,15}|[A-Za-z][A-Za-z0-9]{1,30}s?-(?:MacBook(?:-(?:Pro|Air))?|iMac(?:-Pro)?|Mac-(?:mini|Studio|Pro)|MBP|PC|Laptop|Desktop|ThinkPad|XPS)(?:-\d+)?)(?![\w-])"
 )
 _PROMPT = re.compile(
     r"(?P<name>(?<![A-Za-z0-9])[\"']?(?:[a-z]+_)?(?:prompt|content|messages?|input(?:_text)?|text|system(?:[-_]prompt)?|instruction|query|question|completion|response|answer|suffix|user_input|negative_prompt)[\"']?\s*(?:[:=])\s*)"
@@ -382,7 +431,11 @@ class Redactor:
 
     def _secret(self, match: re.Match[str]) -> str:
         value = match.group("value")
-        if value.startswith("<") or _harmless(value):
+        if (
+            value.startswith("<")
+            or _harmless(value)
+            or (match.group("name").lower().endswith("pwd") and _FOLDER.match(value))
+        ):
             return match.group()
         start, end = match.span("value")
         if match.start() and match.string[match.start() - 1] in "?&" and "&" in value:
@@ -395,10 +448,34 @@ class Redactor:
     def _token(self, match: re.Match[str]) -> str:
         value = match.group("value")
         # Logs of language models are full of the word "token": only what no count, name or path looks like is meant.
-        return self._secret(match) if _mixed(value) and not value.startswith("/") else match.group()
+        named = "/" in value and not _random(value)  # a path, or a model and its maker
+        return self._secret(match) if _mixed(value) and not named else match.group()
 
     def _named_secrets(self, text: str) -> str:
+        text = _COOKIE.sub(self._secret, text)
+        if "[" in text:
+            text = _NAMED_LIST.sub(self._secret, text)
         return _NAMED_SECRET.sub(self._secret, text)
+
+    def _variables(self, text: str) -> str:
+        return _VARIABLE.sub(self._variable, text)
+
+    def _variable(self, match: re.Match[str]) -> str:
+        value = match.group("value")
+        # After a colon stands a word of a sentence as well.
+        told = ":" in match.group("name") and not _mixed(value)
+        return match.group() if told or _DIGITS.fullmatch(value) else self._secret(match)
+
+    def _logins(self, text: str) -> str:
+        return _CURL_USER.sub(self._secret, text) if "curl" in text or "wget" in text or "http" in text else text
+
+    def _telephones(self, text: str) -> str:
+        return _PHONE.sub(
+            lambda m: self._name("phone", m.group()) if sum(map(str.isdigit, m.group())) >= 9 else m.group(), text
+        )
+
+    def _disks(self, text: str) -> str:
+        return _DISK.sub(lambda m: m.group("lead") + self._name("serial", m.group("value")), text)
 
     def _bare_tokens(self, text: str) -> str:
         return _TOKEN_WORD.sub(self._token, text)
@@ -413,6 +490,8 @@ class Redactor:
 
     def _addresses(self, text: str) -> str:
         text = _USERINFO.sub(lambda m: m.group("scheme") + self._name("key", m.group("value")) + "@", text)
+        if "hook" in text.lower():
+            text = _HOOK.sub(lambda m: m.group("lead") + self._name("key", m.group("value")), text)
         return _QUERY.sub(self._secret, text)
 
     def _known_keys(self, text: str) -> str:
@@ -445,6 +524,9 @@ class Redactor:
 
     def _prompt_value(self, match: re.Match[str]) -> str:
         value = match.group("value")[1:-1]
+        if _MESSAGE.search(match.group("name")) and not _TALK.search(match.string, *_line_at(match)):
+            # What a server answers with, "message" beside a code: the error itself, which a reader needs.
+            return match.group()
         if len(value) <= _SHOWN_TAIL and (" " not in value.strip() or value.startswith("<")):
             return match.group()
         quote = match.group("value")[0]
@@ -471,15 +553,34 @@ class Redactor:
                 user = self._name("user", user)
             return f"{user}@{self._name('host', match.group(2))}"
 
+        def shell(match: re.Match[str]) -> str:
+            user, host = match.group("user"), match.group("host")
+            if user.lower() not in _NOBODY:
+                self._learn_user(user)
+                user = self._name("user", user)
+            if not host.startswith("<"):
+                self._learn_host(host)
+                host = self._name("host", host)
+            return f"{match.group('lead')}{user}{match.group('at')}{host}"
+
+        def author(match: re.Match[str]) -> str:
+            value = match.group("value").strip()
+            if value.startswith("<") or value.lower() in _NOBODY:
+                return match.group()
+            self._learn_user(value)
+            return match.group("name") + self._name("user", value)
+
+        if "-by:" in text or "user.name" in text or "Author:" in text or "Committer:" in text:
+            text = _AUTHOR.sub(author, text)
         text = _EMAIL.sub(lambda m: self._name("email", m.group()), text)
-        text = _LOGIN.sub(login, text)
+        text = _SHELL.sub(shell, _LOGIN.sub(login, text))
         return _SSH.sub(
             lambda m: f"{m.group(1)}{self._name('user', m.group(2))}@{self._name('host', m.group(3))}", text
         )
 
     def _named_users(self, text: str) -> str:
         def named(match: re.Match[str]) -> str:
-            for suffix in ("", "2", "3", "4", "5"):
+            for suffix in ("", "2", "3", "4", "5", "6"):
                 value = match.group("value" + suffix)
                 if value is not None:
                     if value.lower() in _NOBODY:
@@ -534,7 +635,13 @@ class Redactor:
         return _PROCESS.sub(lambda m: user(m.group("user")), text)
 
     def _shares(self, text: str) -> str:
-        return _UNC.sub(self._host, text)
+        text = _UNC.sub(self._host, text) if "\\\\" in text else text
+        if text.count("//") > text.count("://"):
+            text = _SLASHES.sub(self._host, text)
+        return _MOUNT.sub(self._host, text) if any(place in text for place in _MOUNTED) else text
+
+    def _networks(self, text: str) -> str:
+        return _SSID.sub(lambda m: m.group("lead") + self._name("host", m.group("host")), text)
 
     def _internal_hosts(self, text: str) -> str:
         def alone(match: re.Match[str]) -> str:
@@ -570,7 +677,11 @@ class Redactor:
     def _ip4(self, match: re.Match[str]) -> str:
         address = match.group()
         before = match.string[max(0, match.start() - 16) : match.start()]
-        if address.startswith(("127.", "0.")) or address == "255.255.255.255" or _VERSION_BEFORE.search(before):
+        if (
+            address.startswith(("127.", "0."))
+            or address == "255.255.255.255"
+            or (_VERSION_BEFORE.search(before) and not before.endswith(">@"))
+        ):
             return address
         return self._name("ip", address)
 
@@ -612,8 +723,9 @@ _TOKEN_OF = (
     "gitlab",
 )
 _SECRET_SIGNS = (
-    "key", "secret", rf"token(?:(?<=[-_]token)|{'|'.join(rf'(?<={name}.token)|(?<={name}token)' for name in _TOKEN_OF)})",
-    "pass", "pwd", "credential", "cookie", "session", "authorization", "webhook", "connection", "비밀번호", "암호", "토큰",
+    "secret_key_base", "key", "secret", rf"token(?!s)(?:(?<=[-_]token)|{'|'.join(rf'(?<={name}.token)|(?<={name}token)' for name in _TOKEN_OF)})",
+    "pass", "pwd", "credential", "cookie", "session", "authorization", "webhook", "connection", "비밀번호", "비번", "패스워드", "암호", "토큰",
+    "키",
 )  # fmt: skip
 _PROMPT_SIGNS = (
     "prompt", "content", "message", "input", "text", "system", "instruction", "query", "question", "completion", "response", "answer", "suffix",
@@ -621,20 +733,28 @@ _PROMPT_SIGNS = (
 _Reader = Callable[["Redactor", str], str]
 # In this order: a key inside an address goes before the address, a home folder before the name in it.
 _SIGNS: Final[tuple[tuple[_Reader, tuple[str, ...], tuple[str, ...]], ...]] = (
-    (Redactor._addresses, ("://",), ()),
-    (Redactor._named_secrets, (), tuple(rf"{word}{_SEPARATED}" for word in _SECRET_SIGNS)),
-    (Redactor._bare_tokens, (), (r"token[\"']?\s{0,3}[:=]\s{0,3}[\"']?[a-z0-9._~+/=-]{12}", r"key[\"']?\s{0,3}[:=]\s{0,3}[\"']?[a-z0-9._~+/=-]{12}")),
+    (
+        Redactor._addresses,
+        ("://", "hooks"),
+        (r"[?&][a-z0-9_.-]{0,40}(?:key|token|secret|sig|signature|password|passwd|auth|credential|code|session|sid)=",),
+    ),
+    (Redactor._named_secrets, (), (*(rf"{word}{_SEPARATED}" for word in _SECRET_SIGNS), r"(?:pass\w{0,6}|key|token) (?:for|of) ")),
+    (Redactor._variables, ("_key", "_token", "_secret", "_pass", "_pat", "_credential"), ()),
+    (Redactor._logins, ("-u ", "-user"), ()),
+    (Redactor._bare_tokens, (), (r"token[\"']?\s{0,3}[:=]\s{0,3}[\"']?[a-z0-9._~+/=-]{12}", r"key[\"']?\s{0,3}[:=]\s{0,3}[\"']?[a-z0-9._~+/=-]{12}",
+        r"(?:key|token) is:? ")),
     (Redactor._options, ("-api", "-admin", "-hf", "-pass", "-token", "-auth", "-secret", "-ssl-key", "-access", "-bearer"), ()),
-    (Redactor._schemes, ("bearer ", "basic ", "digest "), ()),
+    (Redactor._schemes, ("bearer ", "basic ", "digest ", "authtoken ", "kakaoak "), ()),
     (
         Redactor._known_keys,
         (
             "sk-", "_live_", "_test_", "whsec_", "hf_", "gsk_", "xai-", "github_pat_", "aiza", "ya00.", "0//0", "gocspx-", "xapp-", "nvapi-", "r0_",
             "sg.", "npm_", "pypi-", "_v0_", "key-", "fw_", "pplx-", "jina_", "tvly-", "lsv0_", "lin_api_", "dckr_pat_", "hvs.", "dapi", "sq0", "ntn_",
-            "secret_", "eaa", "age-secret", "tskey-", "eyj", "aaaa",
+            "secret_", "eaa", "age-secret", "tskey-", "eyj", "aaaa", "rpa_", "sl.", "sbp_", "vcp_", "pk-lf", "hrku-", "figd_", "atatt",
         ),
         (
-            r"xox[a-z]-", r":[a-z0-9_-]{34}", r"gh[pousr]_", r"gl[a-z]{2,5}-", r"shp[a-z]{2}_", r"cf(?:ut|at)_", r"a(?:kia|sia|roa|ida|bia|cca)[a-z0-9]{12}",
+            r"xox[a-z]-", r":[a-z0-9_-]{34}", r"gh[pousr]_", r"gl[a-z]{2,5}-", r"shp[a-z]{2}_", r"cf(?:ut|at)_",
+                r"sntry[su]_", r"pat[a-z0-9]{14}\.", r"a(?:kia|sia|roa|ida|bia|cca)[a-z0-9]{12}",
         ),
     ),
     (
@@ -643,23 +763,28 @@ _SIGNS: Final[tuple[tuple[_Reader, tuple[str, ...], tuple[str, ...]], ...]] = (
         tuple(rf"{word}s?[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']" for word in _PROMPT_SIGNS),
     ),
     (Redactor._homes, ("home", "users", "documents and settings", "/media/", "/volumes/", "~"), ()),
-    (Redactor._mail, ("@",), ()),
+    (Redactor._mail, ("@", "㉿", "user.name", "author:", "committer:", "-by: "), ()),
     (
         Redactor._named_users,
-        ("uid=", "gid=", "logged in as", "as user"),
+        ("uid=", "gid=", "logged in as", "as user", "sudo"),
         tuple(rf"{word}[\"']?\s{{0,3}}(?:[:=]|is\b)" for word in ("user", "name", "login", "owner", "author")),
     ),
     (Redactor._system_lines, ("linux ", "darwin ", "freebsd "), (r"(?m)^[a-z]{3}\s+\d{1,2}\s\d\d:", r"(?m)^\d{4}-\d\d-\d\dt\d\d:\d\d:\d\d\S*\s+[a-z]")),
-    (Redactor._named_hosts, (), (r"host[\"']?\s{0,3}[:=]", r"name[\"']?\s{0,3}[:=]", r"computer[\"']?\s{0,3}[:=]", r"fqdn[\"']?\s{0,3}[:=]")),
+    (Redactor._named_hosts, ("userdomain", "logonserver"), (r"host[\"']?\s{0,3}[:=]", r"name[\"']?\s{0,3}[:=]",
+        r"computer[\"']?\s{0,3}[:=]", r"fqdn[\"']?\s{0,3}[:=]")),
     (Redactor._host_options, ("-host", "--rpc", "--server", "-addr", "--node-ip", "--listen", "--bind"), ()),
     (Redactor._listings, ("-rw", "drwx", "lrwx"), (r"\.0\s{1,4}0{1,3}\.0\s",)),
     (Redactor._url_hosts, ("://",), ()),
-    (Redactor._shares, ("\\\\",), ()),
+    (Redactor._shares, ("\\\\", "//", ":/"), ()),
+    (Redactor._networks, ("ssid",), ()),
+    (Redactor._telephones, (), (r"\+0{1,3}[ -][(0]", r"\(000\) ?000-", r"-0{3,4}-0000")),
+    (Redactor._disks, ("/dev/disk/by-",), ()),
     (
         Redactor._internal_hosts,
         (
             ".local", ".lan", ".internal", ".intranet", ".home", ".corp", ".ts.net", ".priv", ".ddns", ".duckdns", ".ngrok",
             ".trycloudflare", "desktop-", "laptop-",
+            ".fritz.box", "runpod.net", "vast.ai", ".hf.space", "ip-0",
             "win-", "pc-", "workstation-", "-macbook", "-imac", "-mac-", "-mbp", "-pc", "-laptop", "-desktop", "-thinkpad", "-xps",
         ),
         (),
@@ -667,7 +792,7 @@ _SIGNS: Final[tuple[tuple[_Reader, tuple[str, ...], tuple[str, ...]], ...]] = (
     (
         Redactor._identifiers,
         ("s-0-0-00", "gpu-"),
-        (r"-[0-9a-f]{4}-[0-9a-f]{4}-", r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-", r":[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}:"),
+        (r"-[0-9a-f]{4}-[0-9a-f]{4}-", r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-", r":[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}:", r"\.[0-9a-f]{4}\.[0-9a-f]{4}"),
     ),
     (Redactor._serials, ("serial", "s/n", "sn:", "sn=", "sn =", "tag", "machine", "uuid", "udid"), ()),
     (Redactor._ips, ("::",), (r":[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:", r"\.\d{1,3}\.\d{1,3}\.\d")),
@@ -729,11 +854,24 @@ def _signs(text: str) -> dict[int, int]:
     return found
 
 
+_MOUNTED: Final = (":/export", ":/volume", ":/nfs/", ":/srv/")
+_FOLDER: Final = re.compile(r"[/~]|[A-Za-z]:[\\/]")
 _PLAIN_VALUES: Final = frozenset({
     "none", "null", "true", "false", "yes", "no", "on", "off", "set", "unset", "not", "enabled", "disabled", "required", "missing", "empty", "invalid",
+    "correct", "incorrect", "wrong", "protected", "needed", "optional", "expired", "already", "being", "too", "also", "used", "given", "stored",
     "file", "env", "x", "xxx", "hidden", "is", "was", "has", "must", "the", "a", "and", "or", "for", "bearer", "basic", "digest",
 })  # fmt: skip
 _DIGITS: Final = re.compile(r"[\d.,:%/x+-]+[a-zA-Z]{0,3}")
+
+
+_MESSAGE: Final = re.compile(r"(?<![a-z])message[\"']?\s*[:=]\s*$", re.IGNORECASE)
+_TALK: Final = re.compile(r"role|user|assistant|prompt[\"']?\s*[:=]|chat|conversation", re.IGNORECASE)
+
+
+def _line_at(match: re.Match[str]) -> tuple[int, int]:
+    """Give where the line of a match begins, and where its value does."""
+    start = max(match.string.rfind("\n", 0, match.start()), match.string.rfind("\x00", 0, match.start())) + 1
+    return start, match.start("value")
 
 
 def _harmless(value: str) -> bool:
@@ -751,6 +889,9 @@ def _random(run: str) -> bool:
     kinds = run.translate(_KINDS)
     if ("d" not in kinds and "u" not in kinds) or run.startswith("_Z"):
         # A mangled name of C++ mixes everything, and says which kernel failed.
+        return False
+    if sum(not _HEX.fullmatch(part) for part in _LOWER_RUN.findall(run)) >= 2 and "-" not in run:
+        # Words put together, as names of classes and kernels are; no key holds two words.
         return False
     turns = len(_SAME.findall(kinds)) - 1
     if turns < 5:
@@ -789,6 +930,7 @@ _KINDS: Final = str.maketrans(
         for c in range(33, 127)
     }
 )
+_LOWER_RUN: Final = re.compile(r"[a-z]{5,}")
 _SAME: Final = re.compile(r"d+|u+|l+|s+")
 _PIECE: Final = re.compile(r"[dul]{16,}")
 _LONG_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{32,}(?![0-9A-Za-z])")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 import tracemalloc
 
@@ -15,6 +16,7 @@ from reports.document import CaseDocument
 from reports.redact import CHUNK, Redactor, redact_document
 from reports.render import render
 from tests.reporting.samples import AT, bare, spill
+from tests.reporting.secret_shapes import MORE
 
 # A line, what must not be in it afterwards, what must be.
 SECRETS: tuple[tuple[str, list[str], list[str]], ...] = (
@@ -156,6 +158,17 @@ KEPT = (
     "f16 / q8_0",
     "Qwen2.5-Coder-32B-Instruct-abliterated-i1-GGUF/Qwen2.5-Coder-32B-Instruct-abliterated.i1-Q4_K_M.gguf",
     "/home/<user-1>/x",
+    '{"error":{"code":400,"message":"request (1531 tokens) exceeds the available context size (1024 tokens)"}}',
+    '"message": "the request exceeds the available context size, try increasing it"',
+    '"key": "qwen/qwen3-8b", "type": "llm"',
+    "+-o AMDRadeonX6000_AmdNavi21GraphicsAccelerator  <class IOAccelerator, id 0x100000a11>",
+    "llama_kv_cache_unified: layer  12: dev = CUDA0 // the second half",
+    "n_ctx 4096 - 8192 - 16384, 100-200-300",
+    "BOS_TOKEN: <s> EOS_TOKEN=151645 N_KEY=8",
+    "ggml_cuda_init: found 1 CUDA devices: compute capability 8.9, VMM: yes",
+    "PWD=/srv/llm OLDPWD=/tmp",
+    "Accept-Encoding: gzip",
+    "the password is wrong",
     "GPU0: 15.7 GiB",
     "vllm 0.11.1rc2.dev45+g1b2c3d4e5",
     "0000:03:00.0 VGA",
@@ -163,7 +176,7 @@ KEPT = (
 )
 
 
-@pytest.mark.parametrize(("line", "gone", "stays"), SECRETS, ids=range(len(SECRETS)))
+@pytest.mark.parametrize(("line", "gone", "stays"), [*SECRETS, *MORE], ids=range(len(SECRETS) + len(MORE)))
 def test_what_is_private_goes(line: str, gone: list[str], stays: list[str]) -> None:
     out = Redactor(local=False).text(f"before\n{line}\nafter")
     assert [g for g in gone if g in out] == []
@@ -352,6 +365,27 @@ def test_no_form_of_the_report_holds_what_is_private(format_: str) -> None:
         assert word not in report
     for word in ("Qwen3.8-27B-UD-Q5_K_M",):
         assert word in report
+
+
+def test_every_shape_is_gone_from_every_form_wherever_it_stands() -> None:
+    every = [case for case in (*SECRETS, *MORE) if "BEGIN" not in case[0]]
+    whole = spill().model_dump(mode="json", by_alias=True)
+    whole["log_lines"] = [
+        {"text": line.replace("\n", " "), "log": "a.log", "line": i, "worth": 5, "is_error": i % 2 == 0}
+        for i, (line, _, _) in enumerate(every)
+    ]
+    whole["notes"] = [line for line, _, _ in every[::3]]
+    whole["changes"] = [
+        {"run": 1, "variables": [{"name": "url", "before": line, "after": line}]} for line, _, _ in every[1::3]
+    ]
+    for rung, (line, _, _) in zip(whole["rungs"], every[2::3], strict=False):
+        rung["error"] = line
+    document = CaseDocument.model_validate(whole)
+    # What is also a word of the report, or of another line, tells nothing here.
+    gone = {word for _, words, _ in every for word in words if len(word) >= 6 and re.search(r"\d|[a-z][A-Z]", word)}
+    for format_ in ("md", "html", "json", "bug-report", "terminal"):
+        report = render(document, format_, target="llama.cpp", redactor=Redactor(local=False))
+        assert sorted(word for word in gone if word in report) == []
 
 
 def test_without_redaction_the_report_says_so() -> None:
