@@ -1458,6 +1458,18 @@ GPU_API = Fact(
 )
 SEVERAL_DEVICES = _yes("device.several", words("More than one accelerator is in use"))
 UNEQUAL_DEVICES = _yes("device.unequal", words("The accelerators in use have different sizes"))
+LINK_SLOW = _yes("device.link_slow", words("A device is connected over a slow link"))
+LINK_USE = _ratio(
+    "device.link_use", words("What went over the busiest device's link, as a share of what the link can carry")
+)
+LINK_REPLAYS = Fact(
+    "device.link_replays",
+    int,
+    words("Packets that a device's link had to send again"),
+    unit="packets",
+    low=0,
+    high=1 << 40,
+)
 ONE_DEVICE_FULL = _yes("device.one_full_other_free", words("One device was full while another had room"))
 NEED_OF_DEVICES = _ratio(
     "memory.need_of_devices", words("What the loaded model takes in all, as a share of the memory of all devices")

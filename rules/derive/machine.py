@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, SampledPeaks
+from probes.evidence.records import Evidence
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     DEVICE_LOST_SEEN,
@@ -15,6 +16,9 @@ from rules.facts import (
     HARDWARE_SEEN,
     KERNEL_ERROR_SEEN,
     KERNEL_MISSING_SEEN,
+    LINK_REPLAYS,
+    LINK_SLOW,
+    LINK_USE,
     MAJOR_FAULTS,
     OS,
     OTHER_VRAM_BYTES,
@@ -93,6 +97,66 @@ def memory(sight: Sight) -> Iterator[Reading]:
     if before and after:
         yield reading(SERVER_GROWTH_BYTES, max(0, after[-1] - before[0]), last)
 
+
+_LANE_BPS = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6, 7: 15125e6}
+"""PCIe generation → bytes a second and lane, each way, after encoding."""
+SLOW_LINK_BPS = 4.2e9
+"""Four lanes of PCIe 3.0: below that or at it a card waits for its link where layers are shared or weights are fetched."""
+
+
+@derivation(reads=(DeviceReadings, SampledPeaks), gives=(LINK_SLOW, LINK_USE, LINK_REPLAYS))
+def link(sight: Sight) -> Iterator[Reading]:
+    """Give whether a device's link is slow, how much of it was used, and what it had to send again.
+
+    A link rests at a low generation and wakes under load, so its speed is that of the best generation and the most lanes that were seen.
+    """
+    generation: dict[str, int] = {}
+    lanes: dict[str, int] = {}
+    last: Evidence | None = None
+    for evidence, readings in sight.of(DeviceReadings):
+        for device in readings.devices:
+            # at rest the generation says nothing; what both ends can do does
+            best = device.link_generation_max or device.link_generation
+            if best and device.link_width:
+                generation[device.id] = best
+                lanes[device.id] = max(lanes.get(device.id, 0), device.link_width)
+                last = evidence
+    peaks = sight.of(SampledPeaks)
+    busy = False
+    for evidence, one in peaks:
+        for name, width in one.link_width_best.items():
+            lanes[name] = max(lanes.get(name, 0), width)
+            last = evidence
+        busy = busy or any(use > _BUSY_PERCENT for use in one.utilization_max.values())
+    if busy:
+        seen: dict[str, int] = {}
+        for _evidence, one in peaks:
+            for name, top in one.link_generation_best.items():
+                seen[name] = max(seen.get(name, 0), top)
+        generation |= seen
+    carried = {
+        device: _LANE_BPS[best] * lanes[device]
+        for device, best in generation.items()
+        if best in _LANE_BPS and lanes.get(device)
+    }
+    if carried and last is not None:
+        yield reading(LINK_SLOW, min(carried.values()) <= SLOW_LINK_BPS, last)
+    uses = [
+        (bps / carried[device], evidence)
+        for evidence, one in peaks
+        for told in (one.link_sent_max_bps, one.link_received_max_bps)
+        for device, bps in told.items()
+        if device in carried
+    ]
+    if uses:
+        share, evidence = max(uses, key=lambda use: use[0])
+        yield reading(LINK_USE, round(min(share, 1.0), 4), evidence)
+    replays = [sum(one.link_replays.values()) for _evidence, one in peaks if one.link_replays]
+    if replays:
+        yield reading(LINK_REPLAYS, sum(replays), peaks[-1][0])
+
+
+_BUSY_PERCENT = 50.0
 
 _SEEN = {
     "kernel-error": KERNEL_ERROR_SEEN,

@@ -32,6 +32,7 @@ from rules.facts import (
     KV_BYTES,
     KV_SMALLER_TYPE_SET,
     KV_TYPES_DIFFER,
+    LINK_SLOW,
     MEMORY_FALLS_BACK,
     MEMORY_LIMIT_BYTES,
     OOM_KILLED,
@@ -62,6 +63,7 @@ from rules.facts import (
     TOLD_GPU_GIB,
     TOLD_GPU_MAKER,
     TOLD_KERNEL_LOG,
+    TOLD_LINK,
     TOLD_MEMORY_AFTER,
     TOLD_MICRO_BATCH,
     TOLD_MODEL_KIND,
@@ -168,6 +170,7 @@ MIRRORS = (
     mirror(TOLD_GPU_GIB, MEMORY_LIMIT_BYTES, _gib),
     mirror(TOLD_RAM_GIB, RAM_BYTES, _gib),
     mirror(TOLD_SEVERAL_GPUS, DEVICE_COUNT, lambda value: 1 if value == "one" else 2),
+    mirror(TOLD_LINK, LINK_SLOW, lambda value: value == "slow"),
     mirror(TOLD_ESTIMATE, FREE_REPORTED_ZERO, lambda value: value == "zero"),
     mirror(TOLD_MEMORY_AFTER, MEMORY_FALLS_BACK, _among({"falls"})),
     # settings

@@ -22,15 +22,18 @@ from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, before
 from rules.facts import (
     FAILURE_KINDS,
+    LINK_SLOW,
+    LINK_USE,
     PREFILL_LONG,
     TOLD_BUSY,
     TOLD_DISK,
-    TOLD_LINK,
     TOLD_ON_GPU,
     TOLD_SLOW_PART,
     TOLD_SMALLER_BATCH,
     UBATCH,
 )
+
+LINK_FULL = 0.6
 
 RULE = Rule(
     cause="cpu-offload-transfer",
@@ -42,7 +45,10 @@ RULE = Rule(
             if_true=SLIGHT,
             if_false=-STRONG,
         ),
-        Clue(words("The card is connected over a slow link."), TOLD_LINK.is_("slow"), if_true=FAIR),
+        Clue(words("The card is connected over a slow link."), LINK_SLOW.is_(True), if_true=FAIR),
+        Clue(
+            words("Most of what the link can carry went over it."), LINK_USE > LINK_FULL, if_true=STRONG, if_false=-FAIR
+        ),
         Clue(
             words("Reading the prompt is slow."),
             TOLD_SLOW_PART.one_of("reading", "both"),

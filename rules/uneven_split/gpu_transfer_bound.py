@@ -23,22 +23,29 @@ from probes.evidence.words import words
 from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
 from rules.facts import (
     FAILURE_KINDS,
+    LINK_SLOW,
+    LINK_USE,
     PREFILL_LONG,
     SEVERAL_DEVICES,
     SPEED_SHAPE,
     TOLD_BUSY,
-    TOLD_LINK,
     TOLD_ONE_CARD_FASTER,
     TOLD_SHARED_MEMORY,
     TOLD_SPLIT,
 )
+
+LINK_FULL = 0.6
+"""From this share of a link on, what goes over it waits: measured over 20 ms, a full one shows 0.6 to 0.9."""
 
 RULE = Rule(
     cause="gpu-transfer-bound",
     prior={"slow-long-context": SLIGHT},
     clues=(
         Clue(words("More than one device is in use."), SEVERAL_DEVICES.is_(True), if_false=-DECISIVE),
-        Clue(words("A device is connected over a slow link."), TOLD_LINK.is_("slow"), if_true=STRONG, if_false=-SLIGHT),
+        Clue(words("A device is connected over a slow link."), LINK_SLOW.is_(True), if_true=STRONG, if_false=-SLIGHT),
+        Clue(
+            words("Most of what the link can carry went over it."), LINK_USE > LINK_FULL, if_true=STRONG, if_false=-FAIR
+        ),
         Clue(
             words("It is faster on one card, or on fewer."),
             TOLD_ONE_CARD_FASTER.is_(True),

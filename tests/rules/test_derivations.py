@@ -6,13 +6,25 @@ import pytest
 
 from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent
+from probes.evidence.machine import Device, DeviceReadings, SampledPeaks
 from probes.evidence.records import EvidenceSet, found, not_found
 from probes.evidence.subject import WindowReading
 from probes.evidence.words import words
 from rules.catalogue import facts_of
 from rules.derive import all_derivations
 from rules.engine import Derivations, Fact, Known, Unknown, derivation, mirror, reading
-from rules.facts import CONFLICTS, SYMPTOM, TOLD_SLOTS, VOCABULARY, WINDOW_IN_FORCE, WINDOW_SLOTS, WINDOW_TRAINED
+from rules.facts import (
+    CONFLICTS,
+    LINK_REPLAYS,
+    LINK_SLOW,
+    LINK_USE,
+    SYMPTOM,
+    TOLD_SLOTS,
+    VOCABULARY,
+    WINDOW_IN_FORCE,
+    WINDOW_SLOTS,
+    WINDOW_TRAINED,
+)
 
 ONE = Fact("one.f", int, words("one"), low=0, high=100)
 TWO = Fact("two.f", int, words("two"), low=0, high=100)
@@ -166,3 +178,51 @@ def test_evidence_without_anything_is_judged_too():
     """A case with no evidence gives facts that are all open or explained, and raises nothing."""
     facts = facts_of(EvidenceSet([]))
     assert [f.id for f, _ in facts.known()] == ["evidence.conflicts"]
+
+
+def _card(at, generation=4, lanes=16, now=1):
+    return Device(
+        id=f"nvidia:{at}", name="card", vendor="nvidia", link_generation=now, link_width=lanes, link_generation_max=generation, link_width_max=16
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lanes", "generation", "woken", "busy", "slow"),
+    [
+        (16, 4, 4, 90.0, False),  # as it should be
+        (16, 4, 1, 3.0, False),  # at rest: the generation says nothing
+        (16, 4, 1, 90.0, True),  # stays at the lowest generation under load
+        (1, 4, 4, 90.0, True),  # a riser with a single lane
+        (4, 3, 3, 90.0, True),
+        (8, 3, 3, 90.0, False),
+    ],
+)
+def test_a_link_is_slow_by_what_it_carries_under_load(lanes, generation, woken, busy, slow):
+    """Law: lanes in use and the generation that both ends can do make it slow or not; only under load does the generation in force count."""
+    peaks = SampledPeaks(
+        phase="rung 8192", samples=9, seconds=9.0, hz=1.0, link_generation_best={"nvidia:0": woken}, utilization_max={"nvidia:0": busy},
+        link_width_best={"nvidia:0": lanes},
+    )  # fmt: skip
+    readings = DeviceReadings(devices=(_card(0, generation, lanes),))
+    facts = facts_of(EvidenceSet([found(readings, source="machine"), found(peaks, source="measured")]))
+    assert facts.value(LINK_SLOW) is slow
+
+
+def test_how_much_of_a_link_was_used_is_of_the_busiest_device_and_way():
+    """Law: the larger of the two ways counts, as a share of that device's own link; replays add up; without a link nothing is known."""
+    peaks = [
+        SampledPeaks(
+            phase=f"rung {at}", samples=9, seconds=9.0, hz=1.0, link_sent_max_bps={"nvidia:0": 100_000_000 * at, "nvidia:1": 500_000_000},
+            link_received_max_bps={"nvidia:0": 3_000_000_000, "nvidia:1": 788_000_000 * at}, link_replays={"nvidia:1": 3}, link_width_best={"nvidia:1": 1},
+        )
+        for at in (1, 2)
+    ]  # fmt: skip
+    readings = DeviceReadings(devices=(_card(0), _card(1, generation=4, lanes=1)))
+    pieces = [found(readings, source="machine"), *(found(one, source="measured") for one in peaks)]
+    facts = facts_of(EvidenceSet(pieces))
+    assert facts.value(LINK_USE) == pytest.approx(2 * 788 / 1969, abs=0.001)
+    assert facts.value(LINK_REPLAYS) == 6
+    assert facts.value(LINK_SLOW) is True
+    assert facts_of(EvidenceSet(pieces[1:])).value(LINK_USE) is None
+    told = facts_of(EvidenceSet([found(Answer(question="link", value="slow"), source="user")]))
+    assert told.value(LINK_SLOW) is True
