@@ -33,6 +33,7 @@ _NO_TRAINED_WINDOW = 1 << 24
 _MOST_KEPT = 512
 _ROUNDED = 1024**2
 """llama.cpp's own planner tells whole MiB."""
+_SURELY = 1.1
 _LEAST_OFFLOADED = 32
 """From so many tokens on llama.cpp copies host weights to a device instead of working on them there."""
 
@@ -379,12 +380,13 @@ class Planner:
         running = self._running[0]
         memory = memory_of(running.planned, replace(running.settings, ctx=ctx))
         rows = replace(running.settings, ctx=ctx, outputs=memory.ubatch)
-        logits = phases(running.planned, memory, rows).outputs
+        whole = phases(running.planned, memory, rows)
+        logits = whole.outputs + whole.masks + whole.cast + 2 * whole.inputs
         ours = self.at(ctx)
         corrections = []
         for need, size in zip(ours.all(), theirs, strict=True):
             holds_output = need is ours.all()[self.place[-1]]
-            exact = not holds_output or size > logits + _ROUNDED
+            exact = not holds_output or size > _SURELY * logits
             told = size if exact else min(size, need.compute)
             corrections.append(Correction(told - need.compute, max(1, memory.ubatch), exact))
         return Planner(self.model, self.settings, self.devices, self.host, self.options, self.draft, tuple(corrections))
