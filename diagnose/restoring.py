@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from diagnose.notes import Notes, left_by_others, notes_home
 from diagnose.opening import answers_health
 from diagnose.standing import put_back_noted
 from diagnose.ui import Ui
-from probes.backends.commands import as_text, masked, parse_command
+from probes.backends.commands import as_text, masked, parse_command, server_words
 from probes.evidence.errors import InputError
 from probes.evidence.words import Words, words
 from probes.launch import MARKER, address_of, end_launch
@@ -43,6 +43,8 @@ class Running:
     environment: dict[str, str]
     cwd: str | None
     port: int
+    nice: int | None = None
+    cpus: tuple[int, ...] | None = None
 
 
 def running_already(command: Sequence[str]) -> Running | None:
@@ -57,14 +59,28 @@ def running_already(command: Sequence[str]) -> Running | None:
         argv = tuple(process.cmdline())
         if not _same_command(argv, command):
             return None
-        return Running(pid, process.create_time(), argv, process.environ(), process.cwd(), port)
+        cpus = getattr(process, "cpu_affinity", None)
+        return Running(
+            pid,
+            process.create_time(),
+            argv,
+            process.environ(),
+            process.cwd(),
+            port,
+            int(process.nice()),
+            tuple(cpus()) if cpus is not None else None,
+        )
     except psutil.Error:
         return None
 
 
 def _same_command(argv: Sequence[str], command: Sequence[str]) -> bool:
-    plain = [word for word in command if word]
-    return len(argv) == len(plain) and list(argv[1:]) == plain[1:] and Path(argv[0]).name == Path(plain[0]).name
+    """Say whether a process runs this command; wrappers such as nice, variables and a shell around it are no part of the process."""
+
+    def same(one: Sequence[str], two: Sequence[str]) -> bool:
+        return bool(two) and list(one[1:]) == list(two[1:]) and Path(one[0]).name == Path(two[0]).name
+
+    return bool(argv) and (same(argv, list(command)) or same(argv, server_words(command)))
 
 
 @contextlib.contextmanager
@@ -90,9 +106,7 @@ def restoring(
             "shown": as_text(
                 [*(f"{name}={value}" for name, value in that_matters(environment).items()), *masked(original)]
             ),
-            "running": None
-            if before is None
-            else {"argv": list(before.argv), "environment": before.environment, "cwd": before.cwd, "port": before.port},
+            "running": None if before is None else asdict(before),
         }
     )
     try:
@@ -145,6 +159,7 @@ def restore(note: Mapping[str, Any], log: Path, wait_s: float = RESTART_S) -> li
             )
         ]
     _outliving.append(process)
+    _as_before(process.pid, running)
     ends = time.monotonic() + wait_s
     while time.monotonic() < ends:
         if address_of(process.pid, answers_health, port) is not None:
@@ -163,6 +178,17 @@ def restore(note: Mapping[str, Any], log: Path, wait_s: float = RESTART_S) -> li
             command=shown,
         )
     ]
+
+
+def _as_before(pid: int, running: Mapping[str, Any]) -> None:
+    """Give a process the niceness and the processors that it had, as far as this user may."""
+    with contextlib.suppress(psutil.Error, OSError, ValueError, TypeError):
+        process = psutil.Process(pid)
+        cpus = running.get("cpus")
+        if cpus and hasattr(process, "cpu_affinity"):
+            process.cpu_affinity([int(one) for one in cpus])
+        if running.get("nice") is not None and process.nice() != running["nice"]:
+            process.nice(int(running["nice"]))
 
 
 def restore_interrupted(wait_s: float = RESTART_S) -> list[Words]:

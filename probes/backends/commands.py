@@ -27,6 +27,7 @@ from probes.backends.flags import (
     VALUED_ELSEWHERE,
     Flag,
 )
+from probes.backends.shell import Simple, rewritten, server_in, simple_commands
 from probes.evidence.errors import NotOfferedError, RefusedSettingError
 from probes.evidence.records import Source
 from probes.evidence.subject import Configuration, Setting
@@ -150,10 +151,11 @@ class _Located:
 
 _WRAPPERS = {
     "sudo": {"-u", "-g", "-h", "-p", "-C", "-D", "-R", "-T"},
+    "doas": {"-u", "-C"},
     "nohup": set(),
     "nice": {"-n"},
     "ionice": {"-c", "-n", "-p"},
-    "taskset": {"-c", "-p"},
+    "taskset": set(),  # the list of -c is the positional
     "numactl": {"-C", "-N", "-m", "-i", "-p"},
     "time": set(),
     "stdbuf": {"-i", "-o", "-e"},
@@ -170,6 +172,12 @@ _WRAPPERS = {
     "conda": set(),
 }
 _WRAPPER_POSITIONALS = {"taskset": 1, "timeout": 1, "uv": 1, "pipx": 1, "conda": 1}
+_WITH_MORE = frozenset(
+    ["uv", "conda", "mamba", "micromamba", "pixi", "poetry", "pipenv", "chrt", "prlimit", "setarch", "xvfb-run", "strace", "gdb", "firejail",
+     "cgexec", "cpulimit", "dbus-run-session", "unshare", "rlwrap"]
+)  # fmt: skip
+"""Wrappers with options and arguments of many kinds: the server begins at the first word behind them that is one."""
+_WRAPPERS |= {name: set() for name in _WITH_MORE if name not in _WRAPPERS}
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _CONTAINER_SWITCHES = frozenset(
     [
@@ -235,12 +243,32 @@ def _locate(argv: Sequence[str]) -> _Located:
         elif name in _WRAPPERS:
             takes, positionals = _WRAPPERS[name], _WRAPPER_POSITIONALS.get(name, 0)
             at += 1
+            begin = at
             while at < len(all_words) and all_words[at].startswith("-"):
                 at += 2 if all_words[at] in takes else 1
             at += positionals
+            if name in _WITH_MORE:
+                at = _first_server(all_words, begin, at)
         else:
             break
     return _Located(all_words, min(at, len(all_words)), environment)
+
+
+def _first_server(all_words: list[str], begin: int, otherwise: int) -> int:
+    """Give the index of the first word from ``begin`` that is a server's program, a variable in front of one, or a shell; else ``otherwise``.
+
+    One that stands right behind an option may be the option's value (``conda run -n llama llama-server``), so another goes before it.
+    """
+    behind_option: int | None = None
+    for at in range(begin, min(begin + 24, len(all_words))):
+        word = all_words[at]
+        sure = not all_words[at - 1].startswith("-")
+        known = _program(word) in {"env", "sh", "bash", *_WRAPPERS} or bool(_ASSIGNMENT.match(word))
+        if known or (not word.startswith("-") and _backend_of_program(_Located(all_words, at)) is not None):
+            if sure:
+                return at
+            behind_option = behind_option if behind_option is not None else at
+    return otherwise if behind_option is None else behind_option
 
 
 def _in_container(all_words: list[str], begin: int, environment: dict[str, str]) -> _Located:
@@ -368,13 +396,33 @@ def detect_backend(argv: Sequence[str]) -> str | None:
     """Say which server a command starts (a name of ``BackendIdentity.name``), or None."""
     located = _locate(argv)
     if located.nested is not None:
-        return detect_backend(split_command(located.words[located.nested]))
+        inner = _inside(located)
+        return detect_backend(inner.argv) if inner is not None else None
     name = _backend_of_program(located)
     return (
         _variant(located.words[located.start :])
         if name in {"llama.cpp", "ik_llama.cpp"} and name == "llama.cpp"
         else name
     )
+
+
+def _inside(located: _Located) -> Simple | None:
+    """Give the command that starts a server in a shell's text; where no server is known in it, the only command."""
+    text = located.words[located.nested or 0]
+    found = server_in(text, lambda argv: detect_backend(argv) is not None)
+    if found is None:
+        every = simple_commands(text)
+        found = every[0] if len(every) == 1 else None
+    return found
+
+
+def server_words(argv: Sequence[str]) -> list[str]:
+    """Give the server's own words of a command: without wrappers, variables and shell around them."""
+    located = _locate(argv)
+    if located.nested is not None:
+        inner = _inside(located)
+        return server_words(inner.argv) if inner is not None else []
+    return located.words[located.start :]
 
 
 _IK_SIGNS = frozenset(n for f in IK_ONLY for n in (*f.names, *f.off)) - {"-draft", "--draft-params"}
@@ -618,8 +666,9 @@ def parse_command(
     """
     located = _locate(argv)
     if located.nested is not None:
-        inner = split_command(located.words[located.nested])
-        read = parse_command(inner, {**(environment or {}), **located.environment}, backend, source=source)
+        inner = _inside(located)
+        argv, before = (inner.argv, inner.environment) if inner is not None else ([], {})
+        read = parse_command(argv, {**(environment or {}), **located.environment, **before}, backend, source=source)
         return read.model_copy(update={"command": masked(located.words)})
     if backend is None:
         backend = detect_backend(argv)
@@ -957,8 +1006,13 @@ def change_command(argv: Sequence[str], backend: str | None, variable: str, valu
     """
     located = _locate(argv)
     if located.nested is not None:
-        inner = change_command(split_command(located.words[located.nested]), backend, variable, value)
-        return [*located.words[: located.nested], as_text(inner), *located.words[located.nested + 1 :]]
+        inner = _inside(located)
+        if inner is None:
+            raise NotOfferedError(
+                f"which of the shell's commands starts the server cannot be told; change {variable} by hand"
+            )
+        new = rewritten(located.words[located.nested], inner, change_command(inner.argv, backend, variable, value))
+        return [*located.words[: located.nested], new, *located.words[located.nested + 1 :]]
     name = backend or detect_backend(argv)
     if name in {None, "llama.cpp"}:
         name = _variant(located.words[located.start :]) if name else None

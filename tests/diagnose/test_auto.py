@@ -311,6 +311,28 @@ def test_only_the_very_same_command_is_taken_for_the_users_server(own):
     assert running_already(("llama-server", "-m", "x.gguf")) is None
 
 
+@pytest.mark.parametrize("around", [("nice", "-n", "3"), ("env", "A=1"), ("A=1",)])
+def test_wrappers_are_no_part_of_the_process_that_runs(own, around):
+    """Law: the user's server is found behind what started it, and is started again as niced as it was."""
+    assert running_already((*around, *own.command)).pid == own.pid
+    shell = ("sh", "-c", "exec " + shlex.join(own.command) + " 2>&1")
+    assert running_already(shell).pid == own.pid
+
+
+def test_niceness_and_processors_are_kept(own, home):
+    before = psutil.Process(own.pid)
+    before.nice(3)
+    cpus = before.cpu_affinity()[:1]
+    before.cpu_affinity(cpus)
+    with (
+        Case.create("flaky", tool_version="1", name="a") as case,
+        restoring(case, ("nice", "-n", "3", *own.command), {}, Told(), lambda _said: True),
+    ):
+        assert listener(own.port) is None
+    again = psutil.Process(listener(own.port))
+    assert (again.nice(), again.cpu_affinity()) == (3, cpus)
+
+
 def test_a_server_that_did_not_run_before_is_only_named(home):
     told = Told()
     with (
