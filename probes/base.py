@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.machine import SampledPeaks
-from probes.evidence.request import Completion, ProcessEnded
+from probes.evidence.request import Completion, ProcessEnded, RequestError
 
 if TYPE_CHECKING:
     from probes.backends.base import Ask, Backend
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from probes.ladder.text import Counter
 
 
+IMPOSSIBLE = 1.5
+"""A server's own times may be rounded, but not be so many times what its client waited."""
+BEGINNING = 64
+"""Characters by which two prompts are told to be of the same text."""
 LEAST_PATIENCE_S = 15.0
 """A request that is under way when the budget ends is waited for so long."""
 
@@ -58,6 +63,19 @@ class Sent:
         self.generated_tokens += completion.generated_tokens or 0
 
 
+def _impossible(completion: Completion) -> RequestError | None:
+    """Say what cannot be: a server that worked longer on an answer than we waited for it. Somebody else gave that answer, at another time."""
+    told = (completion.server_prompt_s or 0.0) + (completion.server_generation_s or 0.0)
+    waited = completion.client_total_s
+    if completion.error is not None or waited is None or told <= IMPOSSIBLE * waited + 1.0:
+        return None
+    message = (
+        f"the answer came after {waited:.2f} s and says that the server worked on it for {told:.2f} s: "
+        "it is not the server's own; does a proxy in between answer from a cache, or change the times?"
+    )
+    return RequestError(error="bad-answer", message=message, after_s=round(waited, 3))
+
+
 class Phase:
     """What a phase of sampling left: its peaks, or None where nothing is sampled."""
 
@@ -86,16 +104,44 @@ class ProbeContext:
     """Starts the server anew on purpose; None where it may not be. True where it answers again."""
     prefill_tps: float | None = None
     """Slowest prefill speed seen so far; deadlines grow from it."""
+    cold: int = 0
+    """So many prompts were sent that no cache may know."""
+    salt: tuple[str, str] = ("", "")
+    """How the last of them begins, and what was put before it."""
 
     def complete(self, ask: Ask, sent_tokens: int | None = None, purpose: str = "") -> Completion:
-        """Send one completion and count it."""
-        completion = self.backend.complete(ask)
+        """Send one completion and count it.
+
+        A prompt that is to be read cold is a request unlike any other: a proxy that answers by itself what it has seen before finds nothing. Where the
+        server cannot switch its prompt cache off for one request, the text begins like no other, too; what follows on it keeps that beginning, and
+        so goes on from it.
+        """
+        completion = self.backend.complete(self._unlike_any(ask))
+        impossible = _impossible(completion)
+        if impossible is not None:
+            completion = completion.model_copy(update={"error": impossible})
         completion = completion.model_copy(update={"sent_tokens": sent_tokens, "purpose": purpose})
         self.sent.count(completion)
         speed = completion.prefill_tps
         if speed and (completion.processed_tokens or 0) >= 256:
             self.prefill_tps = min(self.prefill_tps or speed, speed)
         return completion
+
+    def _unlike_any(self, ask: Ask) -> Ask:
+        if ask.salt or ask.cache_as_served:
+            return ask
+        text = ask.prompt if ask.prompt is not None else (ask.messages or ({},))[0].get("content", "")
+        begins = text[:BEGINNING]
+        salted = "cache-off" not in self.backend.offers
+        if not ask.use_cache:
+            self.cold += 1
+            first = random.Random(f"cold {self.seed} {self.run}").randrange(1000)
+            self.salt = (begins, f"{(first + self.cold) % 1000:03d} ") if salted else ("", "")
+            # at temperature 0 another seed changes nothing but the request
+            ask = replace(ask, seed=ask.seed + self.cold)
+        elif begins != self.salt[0]:
+            return ask
+        return replace(ask, salt=self.salt[1])
 
     def deadline_for(self, prompt_tokens: int, generated_tokens: int = 64) -> float:
         """Give a deadline from the speeds seen so far: four times what they promise, and a minute; never far beyond the budget.

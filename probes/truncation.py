@@ -102,7 +102,6 @@ class TruncationProbe(Probe):
             prompt=text.text,
             max_tokens=1,
             use_cache=False,
-            salt=f"{context.seed % 1000:03d}-{length} ",
             deadline_s=context.deadline_for(length),
         )
         completion = context.complete(ask, sent_tokens=text.tokens, purpose="truncation")

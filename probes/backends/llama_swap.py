@@ -124,6 +124,16 @@ class LlamaSwap(Backend):
             "llama-swap has no such model running; send it one request, or name one with --model, then look again"
         )
 
+    def forget(self) -> None:
+        """Forget what the server behind told; and which one it is, if its model runs no more: to ask that one would load it."""
+        try:
+            mine = self.chosen()
+        except NotOfferedError:
+            self._behind = None
+            raise
+        if self._behind is not None and mine.name == self.model:
+            self._behind.forget()
+
     def behind(self) -> Backend:
         """Give the backend of the server that runs the model, asked through llama-swap."""
         if self._behind is None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.http import Http, Reply, StreamPiece, count, seconds, strict_json, text_of
 from probes.backends.logprobs import MOST_POSITIONS, likeliest, not_offered, refused
+from probes.backends.openai_compatible import at_once, salted
 from probes.evidence.errors import (
     BadAnswerError,
     CtxDoctorError,
@@ -314,7 +315,7 @@ class LlamaCpp(Backend):
         if ask.messages is not None:
             path = "/v1/chat/completions"
             body |= {
-                "messages": list(ask.messages),
+                "messages": salted(ask.messages, ask.salt),
                 "max_tokens": ask.max_tokens,
                 "stream_options": {"include_usage": True},
             }
@@ -352,6 +353,8 @@ class _Reading:
         self.size = 0
         self.pieces = 0
         self.first_s: float | None = None
+        self.last_s: float | None = None
+        self.streamed = False
         self.final: dict[str, Any] = {}
         self.usage: dict[str, Any] = {}
         self.timings: dict[str, Any] = {}
@@ -377,6 +380,7 @@ class _Reading:
 
     def piece(self, piece: StreamPiece) -> bool:
         """Take one event; true where the stream has marked its end."""
+        self.streamed = True
         if piece.data == "[DONE]":
             self.ended = True
             return True
@@ -402,6 +406,7 @@ class _Reading:
         for text in _texts(event):
             if text and self.first_s is None and not isinstance(progress, dict):
                 self.first_s = at_s
+            self.last_s = at_s
             self.size += len(text)
             self.pieces += 1
             if self.pieces > 4 * self.ask.max_tokens + 256:
@@ -466,6 +471,7 @@ class _Reading:
             server_generation_s=seconds(timings.get("predicted_ms"), 1000),
             client_first_token_s=None if self.first_s is None else round(self.first_s, 6),
             client_total_s=round(total_s, 6),
+            at_once=at_once(self.first_s, self.last_s, self.pieces) if self.streamed else None,
             drafted_tokens=count(timings.get("draft_n")),
             accepted_tokens=count(timings.get("draft_n_accepted")),
             error=error,

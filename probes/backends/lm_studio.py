@@ -70,6 +70,11 @@ class LmStudio(OpenAiCompatible):
         self._old: list[dict[str, Any]] | None = None
         self.runtime: str | None = None
 
+    def forget(self) -> None:
+        """Forget every list of models."""
+        super().forget()
+        self._new = self._old = None
+
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
         """By ``/api/v1/models`` with loaded instances, or the older ``/api/v0/models`` with states."""

@@ -93,6 +93,11 @@ class Ollama(OpenAiCompatible):
         self.options: dict[str, Any] = {}
         """Options that the model was loaded with for this run; each request repeats them, since it would be loaded anew without."""
 
+    def forget(self) -> None:
+        """Forget ``/api/show`` and the list of models."""
+        super().forget()
+        self._shown = None
+
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
         """By its greeting at ``/`` and a version without a commit (llama-swap's has one)."""

@@ -54,6 +54,18 @@ def first_choice(event: Mapping[str, Any]) -> dict[str, Any]:
     return object_of(choices[0]) if choices else {}
 
 
+ONE_PIECE_S = 20e-6
+"""Tokens that follow each other faster than this did not come from a model as they were made: something kept them back."""
+SEVERAL_TOKENS = 4
+
+
+def at_once(first_s: float | None, last_s: float | None, pieces: int) -> bool | None:
+    """Say whether a stream's tokens all came together, as through a proxy that buffers; None where too few came to tell."""
+    if first_s is None or last_s is None or pieces < SEVERAL_TOKENS:
+        return None
+    return last_s - first_s < ONE_PIECE_S * pieces
+
+
 class StreamReading:
     """Collects one answer, streamed or whole. Every number is checked; none is believed because it is there."""
 
@@ -66,6 +78,8 @@ class StreamReading:
         self.thoughts: list[str] = []
         self.size = 0
         self.first_s: float | None = None
+        self.last_s: float | None = None
+        self.tokens_seen = 0
         self.usage: dict[str, Any] = {}
         self.timings: dict[str, Any] = {}
         self.final: dict[str, Any] = {}
@@ -161,6 +175,8 @@ class StreamReading:
             return
         if self.first_s is None:
             self.first_s = at_s
+        self.last_s = at_s
+        self.tokens_seen += 1
         self.size += len(text)
         if self.size <= MOST_TEXT:
             (self.thoughts if thought else self.parts).append(text)
@@ -275,6 +291,7 @@ class StreamReading:
             finish=self.finish,
             client_first_token_s=None if self.first_s is None else round(self.first_s, 6),
             client_total_s=round(total_s, 6),
+            at_once=at_once(self.first_s, self.last_s, self.tokens_seen) if self.streamed else None,
             error=error,
             logprobs=tuple(self.logprobs[:MOST_POSITIONS]),
             text=text[:65_000] if text else ("" if error is None else None),
@@ -308,6 +325,10 @@ class OpenAiCompatible(Backend):
             _status, body = self.http.get_json("/v1/models")
             self._entries = [entry for entry in list_of(object_of(body).get("data")) if isinstance(entry, dict)][:1000]
         return self._entries
+
+    def forget(self) -> None:
+        """Forget the list of models."""
+        self._entries = None
 
     def entry(self) -> dict[str, Any]:
         """Give the ``/v1/models`` entry of the model under test: the one asked for, else the only or first one."""

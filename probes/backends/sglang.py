@@ -105,6 +105,11 @@ class Sglang(OpenAiCompatible):
         super().__init__(http, model)
         self._info: dict[str, Any] | None = None
 
+    def forget(self) -> None:
+        """Forget ``/server_info`` and the list of models."""
+        super().forget()
+        self._info = None
+
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
         """By ``/server_info`` (older: ``/get_server_info``) with its pool, or ``owned_by: sglang``."""

@@ -49,6 +49,11 @@ class TabbyApi(OpenAiCompatible):
         super().__init__(http, model)
         self._loaded: dict[str, Any] | None = None
 
+    def forget(self) -> None:
+        """Forget ``/v1/model`` and the list of models."""
+        super().forget()
+        self._loaded = None
+
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
         """By ``/.well-known/serviceinfo``, which needs no key."""

@@ -107,9 +107,11 @@ class Vllm(OpenAiCompatible):
         return Configuration(settings=settings)
 
     def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
-        """Keep the prefix cache out with a salt of its own where asked."""
+        """Keep the prefix cache out with a salt of its own where asked; what follows on a salted text shares that text's blocks."""
         path, body = super().request(ask)
-        if not ask.use_cache:
+        if ask.salt:
+            body["cache_salt"] = ask.salt.strip()
+        elif not ask.use_cache:
             body["cache_salt"] = secrets.token_hex(8)
         return path, body
 

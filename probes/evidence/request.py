@@ -62,6 +62,10 @@ class Completion(Payload):
         default=None, ge=0, description="from sending to the first token, empty chunks ignored"
     )
     client_total_s: float | None = Field(default=None, ge=0)
+    at_once: bool | None = Field(
+        default=None,
+        description="the whole stream came in one piece: our clock cannot tell its first token from its last",
+    )
     drafted_tokens: int | None = Field(default=None, ge=0)
     accepted_tokens: int | None = Field(default=None, ge=0)
     error: RequestError | None = None
@@ -74,7 +78,9 @@ class Completion(Payload):
     def prefill_tps(self) -> float | None:
         """Prompt tokens really evaluated per second, by the server's clock, else up to the first token by ours."""
         n = self.processed_tokens
-        seconds = self.server_prompt_s if self.server_prompt_s is not None else self.client_first_token_s
+        seconds = self.server_prompt_s
+        if seconds is None and not (self.at_once and (self.generated_tokens or 0) > 1):
+            seconds = self.client_first_token_s
         return n / seconds if n and seconds else None
 
     @property
@@ -85,7 +91,7 @@ class Completion(Payload):
             return None
         if self.server_generation_s:
             return (n - 1) / self.server_generation_s
-        if self.client_total_s is None or self.client_first_token_s is None:
+        if self.client_total_s is None or self.client_first_token_s is None or self.at_once:
             return None
         seconds = self.client_total_s - self.client_first_token_s
         return (n - 1) / seconds if seconds > 0 else None

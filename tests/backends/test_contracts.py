@@ -217,12 +217,16 @@ def test_the_cache_is_kept_out_of_the_way():
             backend.complete(PROMPT)
             assert server.bodies(path)[0][key] is False
     with Playing("vllm-0.33.0") as (server, backend):
-        backend.complete(PROMPT)
+        backend.complete(Ask(prompt="a", use_cache=False))
+        backend.complete(Ask(prompt="a", use_cache=False))
         backend.complete(PROMPT)
         salts = [body["cache_salt"] for body in server.bodies("/v1/completions")]
-        assert len(set(salts)) == 2
+        assert len(set(salts)) == 3
+        # what follows on a salted text is resumed from it
+        backend.complete(Ask(prompt="ORBIT-17 = copper", salt=PROMPT.salt))
+        assert server.bodies("/v1/completions")[3]["cache_salt"] == salts[2]
         backend.complete(Ask(prompt="a", use_cache=True))
-        assert "cache_salt" not in server.bodies("/v1/completions")[2]
+        assert "cache_salt" not in server.bodies("/v1/completions")[4]
     for name, path, key in (
         ("ollama-0.33.0", "/api/generate", "prompt"),
         ("sglang-0.5.23", "/generate", "text"),

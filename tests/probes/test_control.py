@@ -36,6 +36,8 @@ class Slowing(MadeUp):
             update={
                 "server_prompt_s": answer.server_prompt_s * slower,
                 "server_generation_s": answer.server_generation_s * slower,
+                "client_first_token_s": answer.client_first_token_s * slower,
+                "client_total_s": answer.client_total_s * slower,
             }
         )
 
