@@ -458,6 +458,7 @@ def _cause(cause: Any, one: Verdict) -> doc.CauseFound:
                         why_unknown=fact.why_unknown,
                         words=VOCABULARY[fact.id].words.english if fact.id in VOCABULARY else None,
                         unit=VOCABULARY[fact.id].unit if fact.id in VOCABULARY else None,
+                        found_words=_choices_in_words(fact.id, fact.found),
                     )
                     for fact in clue.facts
                 ),
@@ -465,6 +466,21 @@ def _cause(cause: Any, one: Verdict) -> doc.CauseFound:
             for clue in cause.clues
         ),
     )
+
+
+def _choices_in_words(fact_id: str, found: object) -> tuple[str, ...]:
+    """Say what was found in words, where it is one or more of the choices of a question; empty otherwise."""
+    values = found if isinstance(found, list | tuple) else (found,)
+    asked = VOCABULARY[fact_id].question if fact_id in VOCABULARY else None
+    if not values or not all(isinstance(value, str) for value in values):
+        return ()
+    if asked is None and not fact_id.startswith(("failure.", "told.")):
+        return ()
+    for one in QUESTIONS:
+        choices = {choice.id: choice.words.english for choice in one.choices}
+        if (asked is None or one.id == asked) and all(value in choices for value in values):
+            return tuple(choices[str(value)] for value in values)
+    return ()
 
 
 def next_test_part(step: NextTest) -> doc.NextTest:

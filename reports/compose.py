@@ -101,9 +101,14 @@ class _Builder:
         # Not str.format: what is in a document that came from elsewhere must not choose a format.
         return re.sub(
             r"\{(\w+)(?:[:!][^{}]*)?\}",
-            lambda place: plain(message.values.get(place.group(1), place.group(0))),
+            lambda place: self._value(message.values.get(place.group(1), place.group(0))),
             translated,
         )
+
+    def _value(self, value: object) -> str:
+        """Give a value of a sentence; a sentence of ours within it is told too, a single word may be a name."""
+        text = plain(value)
+        return self.tell(text) if " " in text.strip() and len(text) < _LONGEST_WITHIN else text
 
     def some(self, items: Sequence[object], most: int, what: Words) -> int:
         """Say how many are shown, and note how many are not."""
@@ -557,6 +562,9 @@ def _fact(make: _Builder, fact: FactFound) -> FactRow:
         return FactRow(name, None, None, WHY_UNKNOWN.get(fact.why_unknown, words("unknown")))
     if fact.found is None:
         return FactRow(name, None, _source(fact.source) if fact.source else None, words("unknown"))
+    if fact.found_words:
+        said = Several(tuple(Sentence(_unstopped(make.tell(one))) for one in fact.found_words))
+        return FactRow(name, words("{id}", id=said), _source(fact.source) if fact.source else None, None)
     return FactRow(name, _found(fact.found, fact.unit), _source(fact.source) if fact.source else None, None)
 
 
@@ -632,8 +640,21 @@ def _cause(make: _Builder, verdict: VerdictValues, cause: CauseFound) -> CauseRo
         clues_against=_clues(make, (c for c in known if (c.weight or 0) < 0)),
         unknown=_by_why(make, unknown[:shown]),
         more_unknown=len(unknown) - shown,
-        overturned_by=tuple(make.tell(each) for each in cause.overturned_by[: make.limits.lists]),
+        overturned_by=tuple(_cause_in_words(make, each) for each in cause.overturned_by[:_MOST_RIVALS]),
+        more_rivals=max(len(cause.overturned_by) - _MOST_RIVALS, 0),
     )
+
+
+def _cause_in_words(make: _Builder, text: str) -> Words:
+    """Give a rival by its title where it is a cause of this document; another sentence as it is."""
+    verdict = make.document.verdict
+    titles = {one.id: one.words for one in verdict.causes} | {one.id: one.words for one in verdict.set_aside}
+    if titles.get(text):
+        return words("{title} ({id})", title=Sentence(_unstopped(make.tell(titles[text] or ""))), id=text)
+    return words("{id}", id=Sentence(make.tell(text)))
+
+
+_MOST_RIVALS: Final = 5
 
 
 def _by_why(make: _Builder, clues: Sequence[ClueFound]) -> tuple[tuple[Words, tuple[str, ...]], ...]:
@@ -718,10 +739,18 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         reason = ""
     else:
         lead = words("Change a habit, not a setting.")
+    command = test.command or ""
+    if _TO_DO.match(command):
+        how += [words("{id}", id=Sentence(make.tell(line))) for line in command.splitlines() if line.strip()]
+        command = ""
+    undo: Text = test.undo or ""
+    if _TO_DO.match(test.undo or ""):
+        back = tuple(Sentence(make.tell(line)) for line in (test.undo or "").splitlines() if line.strip())
+        undo = words("{id}", id=Several(back))
     return Test(
         lead=lead,
-        command=test.command or "",
-        undo=test.undo or "",
+        command=command,
+        undo=undo,
         keep=tuple(make.tell(k) for k in test.keep[: make.limits.lists]),
         expects=tuple((e.cause, make.tell(e.words)) for e in test.expects[: make.limits.lists]),
         cost=_cost(test),
@@ -753,6 +782,9 @@ def _asked(make: _Builder, test: NextTest) -> tuple[list[Words], Text]:
 
 
 _MOST_CHOICES: Final = 6
+_LONGEST_WITHIN: Final = 400
+_TO_DO: Final = re.compile(r"[A-Z][a-z]+ [a-z]")
+"""What a person is to do, in words, begins so; a command that can be run does not."""
 
 
 def _cost(test: NextTest) -> Words:

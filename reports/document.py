@@ -271,6 +271,9 @@ class FactFound(Part):
     source: Source | Text | None = None
     why_unknown: Why | Text | None = None
     words: Text | None = Field(default=None, description="optional: the fact's name for people")
+    found_words: tuple[Text, ...] = Field(
+        default=(), description="optional: what was found, for people, where it is one of a few choices"
+    )
     unit: Text | None = Field(default=None, description="optional")
 
 

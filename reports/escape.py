@@ -152,6 +152,8 @@ _RISKY = re.compile(
 _STARTS_BLOCK = re.compile(r"^(?:[-+=:]+|\d{1,9}[.)])$")
 _NUMBER = re.compile(r"^[(]?[-+−]?\d[\d,.]*(?:[%KMG]i?B?)?[),.;:]*$")
 _TRAILING = re.compile(r"^(.+?)([.,;:!?)]*)$", re.DOTALL)
+_PARTICLE = re.compile(r"([\x21-\x7e]+)([가-힣]{1,6})")
+"""A name with the Korean particle or counter that follows it: that is a word of the sentence, not of the name."""
 _IN_TICKS = re.compile(r"`([^`]+)`")
 
 
@@ -186,6 +188,9 @@ def _words_of(text: str) -> list[str]:
             whole = " ".join(risky)
             match = _TRAILING.match(whole)
             body, tail = (match.group(1), match.group(2)) if match else (whole, "")
+            particle = _PARTICLE.fullmatch(body)
+            if particle is not None:
+                body, tail = particle.group(1), particle.group(2) + tail
             if tail.endswith(")") and "(" in body:
                 body, tail = whole, ""
             found.append(_span(body) + tail)

@@ -172,7 +172,8 @@ class CauseRow:
     clues_against: tuple[ClueRow, ...]
     unknown: tuple[tuple[Words, tuple[str, ...]], ...]
     more_unknown: int
-    overturned_by: tuple[str, ...]
+    overturned_by: tuple[Words, ...]
+    more_rivals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ class Test:
 
     lead: Words
     command: str
-    undo: str
+    undo: Text
     keep: tuple[str, ...]
     expects: tuple[tuple[str, str], ...]
     cost: Words

@@ -123,5 +123,6 @@ def _more(case: object) -> str:
 
 
 def _said(one: Message) -> str:
-    """Say a message in the language in force, and the question in it too."""
-    return str(Words(one.text, {name: spoken(str(value)) for name, value in one.values.items()}))
+    """Say a message in the language in force, and the question in it too; a single word is an id, which stays."""
+    values = {name: spoken(str(value)) if " " in str(value) else value for name, value in one.values.items()}
+    return str(Words(one.text, values))
