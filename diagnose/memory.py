@@ -32,7 +32,7 @@ from probes.model_file.context import ContextSettings
 from probes.model_file.explain import ORDER, failed_allocation, overflows, place_of, score
 from probes.model_file.planner import DEFAULT_MARGIN, GivenDevice, Model, Options
 from probes.model_file.projector import read_projector
-from probes.model_file.session import budget_of, options_of, settings_of
+from probes.model_file.session import as_usable, budget_of, given_device, options_of, settings_of
 
 SERVES_SLOTS = frozenset({"llama.cpp", "ik_llama.cpp", "beellama.cpp"})
 SERVES_ONE = frozenset({"llama-cpp-python", "koboldcpp", "text-generation-webui"})
@@ -280,7 +280,9 @@ def _visible(evidence: EvidenceSet, *, running: bool) -> tuple[Device, ...]:
     readings = [one for _record, one in evidence.of(DeviceReadings)]
     before = [one for one in readings if "load" in one.when]
     chosen = (readings if running else before or readings)[-1:]
-    devices = chosen[0].devices if chosen else ()
+    host = evidence.last(HostReading)
+    free, ram = (host.ram_available_bytes, host.ram_bytes) if host is not None else (None, None)
+    devices = tuple(as_usable(one, free, ram) for one in chosen[0].devices) if chosen else ()
     if chosen and chosen[0].visibility and any(one.cuda_index is not None for one in devices):
         seen = [one for one in devices if one.cuda_index is not None]
         return tuple(sorted(seen, key=lambda one: one.cuda_index or 0))
@@ -292,16 +294,7 @@ def _needs(asked: _Asked, devices: Sequence[Device], *, running: bool) -> dict[t
 
     Shares that nobody set follow what was free before loading; while the server runs, the whole device stands for that.
     """
-    given = tuple(
-        GivenDevice(
-            one.id,
-            one.name,
-            one.total_bytes if running and one.total_bytes is not None else one.free_bytes,
-            0,
-            unified=one.memory == "unified",
-        )
-        for one in devices
-    )
+    given = tuple(given_device(one, 0, whole=running) for one in devices)
     host = GivenDevice("host", "host memory", None, 0)
     sums: dict[tuple[str, str], int] = {}
     for one in budget_of(asked.model, asked.settings, given, host, asked.options, asked.draft).buffers:
@@ -329,7 +322,7 @@ def _room(
     margin = margin_bytes if margin_bytes is not None else 0 if running else DEFAULT_MARGIN
     host = evidence.last(HostReading)
     pages = needs.get(("host", "weights"), 0) if asked.mapped else 0
-    shared = sum(held.get(one.id, 0) for one in given if one.memory == "unified")
+    shared = sum(max(0, held.get(one.id, 0) - (one.carved_bytes or 0)) for one in given if one.memory == "unified")
     own = held.get("host", 0) - pages + shared if running else 0
     rooms = []
     if host is not None and host.ram_available_bytes is not None:
@@ -429,10 +422,7 @@ def _is_of_file(buffer: BufferTruth) -> bool:
 
 
 def _budget(asked: _Asked, room: _Room) -> MemoryBudget:
-    given = tuple(
-        GivenDevice(one.id, one.name, one.free_bytes, room.margin, unified=one.memory == "unified")
-        for one in room.devices
-    )
+    given = tuple(given_device(one, room.margin) for one in room.devices)
     host = GivenDevice("host", "host memory", room.host, 0)
     budget = budget_of(asked.model, asked.settings, given, host, asked.options, asked.draft, more_error=room.error)
     steps = None if room.host_is_rough else budget.steps

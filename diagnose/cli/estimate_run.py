@@ -228,28 +228,26 @@ def devices_for(
             )
         free = None if ram is None else parse_size(ram)
         return tuple(described), GivenDevice("host", "host memory", free, margin_of(len(described))), notes
-    devices = _machine_devices(notes, margin_of)
     free = _free_ram() if ram is None else parse_size(ram)
+    devices = _machine_devices(notes, margin_of, free)
     return devices, GivenDevice("host", "host memory", free, margin_of(len(devices))), notes
 
 
-def _machine_devices(notes: dict[str, Why], margin_of: Any) -> tuple[GivenDevice, ...]:
-    from probes.model_file.planner import GivenDevice  # noqa: PLC0415
-
+def _machine_devices(notes: dict[str, Why], margin_of: Any, ram: int | None) -> tuple[GivenDevice, ...]:
     if not _may_have_devices():
         return ()
     from probes.gpu import read_devices  # noqa: PLC0415 - drivers are asked only where there may be one
+    from probes.model_file.session import as_usable, given_device  # noqa: PLC0415
 
     found = []
-    for index, device in enumerate(read_devices(when="estimate").devices):
-        if device.free_bytes is None and device.memory != "unified":
+    for index, told in enumerate(read_devices(when="estimate").devices):
+        device = as_usable(told, ram)
+        if device.free_bytes is None:
             notes[f"devices.{device.id}.free_bytes"] = {
                 "why": "not-offered",
                 "note": "the driver does not tell its free memory; give it with --gpu",
             }
-        found.append(
-            GivenDevice(device.id, device.name, device.free_bytes, margin_of(index), unified=device.memory == "unified")
-        )
+        found.append(given_device(device, margin_of(index)))
     return tuple(found)
 
 

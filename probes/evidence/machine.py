@@ -63,6 +63,11 @@ class Device(Record):
     working_set_limit_bytes: int | None = Field(
         default=None, ge=0, description="what one process may use of unified memory (Apple)"
     )
+    carved_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="part of a unified device's memory that was set apart at start: it is not in the host's numbers",
+    )
     cuda_index: int | None = Field(
         default=None, ge=0, description="index that the server sees it under, where that is certain"
     )

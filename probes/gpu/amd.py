@@ -159,6 +159,7 @@ class Amd(DeviceSource):
             used_bytes=sample.used_bytes,
             shared_used_bytes=sample.shared_bytes,
             shared_total_bytes=shared_total,
+            carved_bytes=total if one.unified else None,
             driver=_smi_text(told.get("driver")) or "amdgpu",
             uuid=_smi_text(told.get("uuid")) or _unique(folder),
             pci=one.card.pci,

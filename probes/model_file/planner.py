@@ -40,13 +40,18 @@ _LEAST_OFFLOADED = 32
 
 @dataclass(frozen=True, slots=True)
 class GivenDevice:
-    """One device to plan for. ``free_bytes`` None: not known, so nothing is said about fitting. ``unified``: shares the host's memory."""
+    """One device to plan for.
+
+    ``free_bytes`` None: not known, so nothing is said about fitting. ``unified``: shares the host's memory, but for ``own_bytes`` that were set
+    apart for it at start.
+    """
 
     id: str
     name: str
     free_bytes: int | None
     margin_bytes: int = DEFAULT_MARGIN
     unified: bool = False
+    own_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +405,7 @@ class Planner:
 
     def _joined(self, budget: Budget) -> list[DeviceNeed]:
         """Let the host bear what unified devices hold too: it is the same memory."""
-        shared = sum(need.need for need in budget.devices if need.device.unified)
+        shared = sum(max(0, need.need - need.device.own_bytes) for need in budget.devices if need.device.unified)
         if not shared:
             return budget.all()
         whole = replace_need(budget.host, shared)

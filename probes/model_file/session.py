@@ -109,13 +109,42 @@ def _flash(value: Any) -> str:
     return {"on": "on", "1": "on", "true": "on", "off": "off", "0": "off", "false": "off"}.get(text, "auto")
 
 
-def given_devices(devices: Sequence[Device], margin_bytes: int | None = None) -> tuple[GivenDevice, ...]:
+def as_usable(device: Device, ram_available_bytes: int | None, ram_bytes: int | None = None) -> Device:
+    """Give a device with what can really be had in it as its sizes. Dedicated memory is as its driver tells.
+
+    Apple's is below the working-set limit, which the driver tells. A processor's own graphics (AMD) have what was set apart for them at start and, through
+    GTT, the RAM as far as it is free; boards and chips whose driver tells no size have the RAM.
+    """
+    if device.memory != "unified" or device.working_set_limit_bytes is not None or device.vendor == "apple":
+        return device
+    if device.shared_total_bytes is None and device.free_bytes is not None and device.carved_bytes is None:
+        return device
+    apart = (device.free_bytes or 0) if device.carved_bytes is not None else 0
+    reach = ram_available_bytes
+    whole = ram_bytes
+    if device.shared_total_bytes is not None:
+        left = max(0, device.shared_total_bytes - (device.shared_used_bytes or 0))
+        reach = left if reach is None else min(left, reach)
+        whole = device.shared_total_bytes
+    free = None if reach is None else apart + reach
+    total = None if whole is None else (device.carved_bytes or 0) + whole
+    return device.model_copy(update={"free_bytes": free, "total_bytes": total, "carved_bytes": apart})
+
+
+def given_device(device: Device, margin_bytes: int, *, whole: bool = False) -> GivenDevice:
+    """Take a device (see :func:`as_usable`) to plan for: with what is free, or with the ``whole`` of it where that is told."""
+    size = device.total_bytes if whole and device.total_bytes is not None else device.free_bytes
+    unified = device.memory == "unified"
+    own = (device.carved_bytes or 0) if unified else 0
+    return GivenDevice(device.id, device.name, size, margin_bytes, unified=unified, own_bytes=own)
+
+
+def given_devices(
+    devices: Sequence[Device], margin_bytes: int | None = None, ram_available_bytes: int | None = None
+) -> tuple[GivenDevice, ...]:
     """Take devices as drivers tell them."""
     margin = DEFAULT_MARGIN if margin_bytes is None else margin_bytes
-    return tuple(
-        GivenDevice(device.id, device.name, device.free_bytes, margin, unified=device.memory == "unified")
-        for device in devices
-    )
+    return tuple(given_device(as_usable(device, ram_available_bytes), margin) for device in devices)
 
 
 def budget_for(
@@ -128,7 +157,7 @@ def budget_for(
 ) -> MemoryBudget:
     """See :func:`probes.model_file.planner`."""
     found = _read(model)
-    given = given_devices(devices, margin_bytes)
+    given = given_devices(devices, margin_bytes, ram_available_bytes)
     if isinstance(configuration, ContextSettings):
         settings = configuration
         options = options or Options()
