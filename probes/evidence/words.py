@@ -50,7 +50,10 @@ class Words:
     @property
     def english(self) -> str:
         """Give the message in English, whatever language is in force: for journals and JSON."""
-        return self.text.format_map(self.values) if self.values else self.text
+        if not self.values:
+            return self.text
+        # A sentence within this one is English here too, whatever the reader speaks.
+        return self.text.format_map({k: v.english if isinstance(v, Words) else v for k, v in self.values.items()})
 
 
 def words(text: str, /, **values: object) -> Words:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from diagnose.cli import command_line
+from probes.evidence.words import use_translation, words
 from reports.forms import FORMS
 
 LOGS = Path(__file__).parents[1] / "recordings" / "logs"
@@ -46,10 +48,12 @@ def told(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "answers.toml").write_text(ANSWERS)
+    yield
+    use_translation(None)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -83,3 +87,10 @@ def test_a_bug_report_is_english_whatever_the_interface_speaks(
     report = capsys.readouterr().out
     assert not re.search("[가-힣]", report)
     assert "What this report is" in report
+
+
+def test_what_is_kept_in_english_is_english_throughout() -> None:
+    said = words("It is {what}.", what=words("unknown"))
+    use_translation(lambda text: {"unknown": "알 수 없음", "It is {what}.": "{what}"}.get(text, text))
+    assert str(said) == "알 수 없음"
+    assert said.english == "It is unknown."
