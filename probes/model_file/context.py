@@ -199,7 +199,8 @@ def _check_mode(shape: Shape, settings: ContextSettings) -> Refused | None:
             return Refused(
                 "context type MTP requested but model doesn't contain MTP layers", "use a draft model or no speculation"
             )
-        if not shape.rule.draft and shape.rule.memory not in {"none", "recurrent", "hybrid", "msa"}:
+        plain = shape.rule.memory not in {"none", "recurrent", "hybrid", "msa"} and shape.architecture != "t5encoder"
+        if plain and not shape.rule.draft:
             return Refused(
                 "failed to initialize the context: unordered_map::at",
                 "the file has prediction layers, but llama.cpp cannot run them for this architecture",

@@ -28,6 +28,22 @@ def truth_models(truth, tmp_path_factory):
     return paths
 
 
+@pytest.fixture(scope="session")
+def more_truth():
+    return json.loads(lzma.decompress((HERE / "kv_truth_more.json.xz").read_bytes()))
+
+
+@pytest.fixture(scope="session")
+def more_truth_models(more_truth, tmp_path_factory):
+    """Paths of the second set's models: keys and a few dummy tensors."""
+    folder = tmp_path_factory.mktemp("kv_truth_more")
+    paths = {}
+    for name, head in more_truth["models"].items():
+        paths[name] = folder / name
+        paths[name].write_bytes(bytes.fromhex(head))
+    return paths
+
+
 _KINDS = {
     "u8": 0,
     "i8": 1,

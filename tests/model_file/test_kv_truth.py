@@ -10,6 +10,8 @@ from probes.model_file.compute import ERROR_BYTES, ERROR_SHARE, compute_bytes
 from probes.model_file.context import ContextSettings, Refused, memory_of
 from probes.model_file.planner import Model
 
+MIB = 1024**2
+
 
 def settings_of(record):
     s = record["settings"]
@@ -106,3 +108,33 @@ def test_weights_on_the_host_are_the_files_tensors(truth, models):
         assert host == record["weight_bytes"], record["id"]
         checked += 1
     assert checked > 400
+
+
+def test_the_second_set_is_exact_too(truth_models, more_truth, more_truth_models):
+    """Law: on architectures that the first set lacks, with layouts drawn by chance, every number is what llama.cpp allocated as well."""
+    first = {Model.read(path).header.architecture for path in truth_models.values()}
+    models = {name: Model.read(path) for name, path in more_truth_models.items()}
+    assert {name: str(model.unknown) for name, model in models.items() if model.unknown} == {}
+    assert len({model.header.architecture for model in models.values()} - first) >= 80
+    wrong = []
+    outcomes = Counter()
+    for record in more_truth["records"]:
+        settings = ContextSettings(**record["settings"])
+        planned = models[record["gguf"]].plan(settings)
+        refused = isinstance(planned, Refused)
+        outcomes[record["result"], "refused" if refused else "ok"] += 1
+        if record["result"] != "ok" or refused:
+            continue
+        memory = memory_of(planned, settings)
+        got = (memory.ctx, memory.ctx_per_slot, memory.batch, memory.ubatch, memory.kv_bytes + memory.state_bytes)
+        expected = tuple(record[name] for name in ("n_ctx", "n_ctx_seq", "n_batch", "n_ubatch", "memory_bytes"))
+        caches = [
+            [cache.cells, len(cache.layers), round(cache.k_bytes / MIB, 2), round(cache.v_bytes / MIB, 2)]
+            for cache in memory.caches
+        ]
+        if got != expected or caches != record["caches"]:
+            wrong.append((record["gguf"], record["settings"], got, expected, caches, record["caches"]))
+    assert wrong == []
+    assert outcomes["ok", "refused"] == 0
+    assert outcomes["refused", "ok"] <= 0.05 * outcomes["refused", "refused"]
+    assert outcomes["ok", "ok"] > 1500
