@@ -177,6 +177,8 @@ def check(
         truncation = _truncation(
             server, subject.window.in_force, settings, ui, sent, ends, tokenizer=tokenizer, path=path, full=full
         )
+        if truncation.window is None and not truncation.would_cost_tokens and look.no_model(seen):
+            truncation = truncation.model_copy(update={"message": look.no_model(seen)})
     ui.finish_progress()
     devices, host = seen.last(DeviceReadings), seen.last(HostReading)
     identity = seen.last(BackendIdentity)

@@ -14,7 +14,7 @@ from probes.backends.http import Http, is_loopback
 from probes.backends.recognise import recognise
 from probes.backends.settings_files import with_files
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
-from probes.evidence.records import Evidence, Payload, Source, found, not_found
+from probes.evidence.records import Evidence, EvidenceSet, Payload, Source, found, not_found
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu import read_devices
 from probes.gpu.host import read_host
@@ -60,6 +60,15 @@ def at_server(backend: Backend, run: int) -> Iterator[Evidence]:
     yield _tried(ModelIdentity, backend.model_identity, source="server", run=run, origin=url)
     yield _tried(WindowReading, backend.window, source="server", run=run, origin=url)
     yield _tried(Configuration, backend.configuration, source="server", run=run, origin=url)
+
+
+def no_model(seen: EvidenceSet) -> str:
+    """Give why the server has no model to be measured, in its backend's words with what to do (nothing is loaded, several are); else empty."""
+    notes = {piece.kind: piece.unavailable.note for piece in seen.all if piece.unavailable is not None}
+    known = any(piece.kind == ModelIdentity.kind and piece.data is not None for piece in seen.all)
+    model, window = notes.get(ModelIdentity.kind, ""), notes.get(WindowReading.kind, "")
+    # a server that merely keeps one of them to itself says something else of the other
+    return model if model == window and not known else ""
 
 
 def find_process(url: str) -> tuple[ServerProcess | None, str]:

@@ -166,7 +166,8 @@ def _measure(one: Walk) -> None:
     assert backend is not None
     if counter is None:
         raise CouldNotLookError(
-            "this server cannot count tokens; give the model's tokenizer with --tokenizer FOLDER-OR-NAME"
+            look.no_model(one.case.evidence(one.run))
+            or "this server cannot count tokens; give the model's tokenizer with --tokenizer FOLDER-OR-NAME"
         )
     process, _why = look.find_process(backend.http.base_url)
     ends = time.monotonic() + one.options.budget_s
