@@ -153,7 +153,9 @@ def _repeat(known: Known) -> Probe:
     concurrency = min(max(2, slots), 4)
     # long enough that all together need more than one window: slots that share a pool then run out of it
     least = int(window * 1.1 / concurrency) if slots > 1 else 256
-    return RepeatProbe(max(256, int(window * 0.6)), least=least, concurrency=concurrency)
+    return RepeatProbe(
+        max(256, int(window * 0.6)), least=least, concurrency=concurrency, fresh=known.symptom == "flaky"
+    )
 
 
 def _cache_reuse(known: Known) -> Probe:

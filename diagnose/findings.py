@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from probes.evidence.control import ControlRun
 from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.records import EvidenceSet
+from probes.evidence.replay import FreshReplay
 from probes.evidence.request import ConcurrencyTrial, Restarted
-from probes.evidence.rungs import RungResult, WindowChanged
+from probes.evidence.rungs import RungResult, WayOfAsking, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
 from probes.evidence.words import Words, words
@@ -44,10 +45,54 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
                 after=changed.after,
             )
         )
+    replay = evidence.last(FreshReplay)
+    if replay is not None:
+        said.append(replay_in_words(replay))
+    said += by_meaning_in_words(evidence)
     restarts = [one for _evidence, one in evidence.of(Restarted) if one.because == "died"]
     if restarts:
         said.append(words("The server died and was started again, this many times: {count}.", count=len(restarts)))
     return tuple(said)
+
+
+def replay_in_words(replay: FreshReplay) -> Words:
+    """Say what became of the request as the first one of a fresh server, and after it."""
+    values = {"passed": replay.later_passed, "tried": replay.later_tried}
+    if replay.first == "passed":
+        return words(
+            "On a freshly started server the same request passed as the first one, and {passed} of {tried} times after it.",
+            **values,
+        )
+    return words(
+        "On a freshly started server the same request did not pass as the first one ({outcome}), and passed {passed} of {tried} times after it.",
+        outcome=replay.first,
+        **values,
+    )
+
+
+def by_meaning_in_words(evidence: EvidenceSet) -> Iterator[Words]:
+    """Say how many facts were found whose question shares no word with them; apart from recall, and no part of its verdict."""
+    way = evidence.last(WayOfAsking)
+    if way is None or not way.non_literal_asked:
+        return
+    if not way.non_literal:
+        yield words(
+            "Facts whose question shares no word with them: {hit} of {asked} in a short text, too few to ask them at length.",
+            hit=way.non_literal_hit,
+            asked=way.non_literal_asked,
+        )
+        return
+    for _evidence, rung in evidence.of(RungResult):
+        if rung.canaries is not None and rung.canaries.non_literal_asked:
+            yield words(
+                "Facts whose question shares no word with them, which is no part of the verdict on recall: {hit} of {asked} at {tokens} tokens; "
+                "{short} of {short_asked} in a short text.",
+                hit=rung.canaries.non_literal_hit or 0,
+                asked=rung.canaries.non_literal_asked,
+                tokens=f"{rung.input_tokens:,}",
+                short=way.non_literal_hit,
+                short_asked=way.non_literal_asked,
+            )
 
 
 def beside_in_words(rungs: Sequence[RungResult]) -> Iterator[Words]:

@@ -65,7 +65,7 @@ def forecast(
     except InputError:
         return None
     known = agenda.Known(
-        shape=Shape(window, target, output, rungs, Ladder(tuple(_text(rung) for rung in rungs), 0, "", 0)),
+        shape=Shape(window, target, output, rungs, lambda: Ladder(tuple(_text(rung) for rung in rungs), 0, "", 0)),
         plan=LadderPlan(rungs=rungs, target=target, output_tokens=output),
         criteria=criteria,
         budget_s=budget_s,

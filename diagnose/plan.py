@@ -20,12 +20,12 @@ from rules.facts import VOCABULARY
 
 ORDER: Mapping[str | None, tuple[str, ...]] = {
     # symptom → probes in the order in which they tell most for that symptom
-    "immediate-oom": ("allocation", "truncation", "recall", "ladder", "fixed-length"),
-    "fixed-length-error": ("allocation", "truncation", "fixed-length", "recall", "ladder", "repeat"),
-    "slow-long-context": ("allocation", "truncation", "recall", "ladder", "cache-reuse", "speed"),
-    "forgetting": ("allocation", "truncation", "recall", "ladder", "cache-reuse"),
-    "flaky": ("allocation", "truncation", "recall", "repeat", "ladder", "fixed-length", "cache-reuse"),
-    None: ("allocation", "truncation", "recall", "ladder"),
+    "immediate-oom": ("allocation", "truncation", "asking", "recall", "ladder", "fixed-length"),
+    "fixed-length-error": ("allocation", "truncation", "fixed-length", "asking", "recall", "ladder", "repeat"),
+    "slow-long-context": ("allocation", "truncation", "asking", "recall", "ladder", "cache-reuse", "speed"),
+    "forgetting": ("allocation", "truncation", "asking", "recall", "ladder", "cache-reuse"),
+    "flaky": ("allocation", "truncation", "asking", "recall", "repeat", "ladder", "fixed-length", "cache-reuse"),
+    None: ("allocation", "truncation", "asking", "recall", "ladder"),
 }
 
 GIVES: Mapping[str, tuple[type[Payload], ...]] = {

@@ -30,7 +30,7 @@ from probes.evidence.errors import CouldNotLookError, CtxDoctorError, LaunchFail
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
 from probes.evidence.request import Launch, TruncationReading
-from probes.evidence.rungs import LadderPlan, RecallBase, RungResult
+from probes.evidence.rungs import LadderPlan, RecallBase, RungResult, WayOfAsking
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
 
@@ -189,7 +189,8 @@ def _measure(one: Walk) -> None:
     shape = shape_of(one, window_of(one))
     sampler.start()
     try:
-        for name in dict.fromkeys((*one.options.first, *agenda.order(known_of(one, shape)))):
+        first = one.options.first if not one.options.first else ("asking", *one.options.first)
+        for name in dict.fromkeys((*first, *agenda.order(known_of(one, shape)))):
             if name in one.case.done_probes(one.run):
                 continue
             if context.process_ended() is not None and not (context.time_left() > LEAST_S and context.revive()):
@@ -248,6 +249,7 @@ def known_of(one: Walk, shape: Shape) -> agenda.Known:
         model=model.name if model is not None else None,
         cache_types=types,
         quantised=any(kind is not None and kind not in agenda.UNQUANTISED for kind in types),
+        way=one.last(WayOfAsking),
         base=one.last(RecallBase),
         rungs=one.mine(RungResult),
         refused_above=bool(refused),

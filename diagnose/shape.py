@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
 from diagnose import memory
 from diagnose.running import Walk
 from diagnose.snapshots import lengths_before
+from probes.asking import NON_LITERAL
 from probes.attempt import SEVERAL
 from probes.backends.base import Backend
 from probes.evidence.answers import Answer
 from probes.evidence.errors import CouldNotLookError, CtxDoctorError, InputError
 from probes.evidence.machine import MemoryBudget
 from probes.evidence.records import found
-from probes.evidence.rungs import LadderPlan
+from probes.evidence.rungs import LadderPlan, WayOfAsking
 from probes.evidence.subject import WindowReading
 from probes.ladder.canaries import completion_tail, draw, question_tail
 from probes.ladder.constraints import Task, draw_task
 from probes.ladder.rungs import SMALLEST_RUNG, Ladder, build_ladder, ladder_rungs
 from probes.ladder.search import default_resolution
-from probes.ladder.text import Counter, read_own
+from probes.ladder.text import Counter, Unit, read_own
 
 SHORT_RUNG_CANARIES = 27
-TAIL_SLACK = 12
-"""Tokens by which a question may be longer than the one that was counted: other names."""
+TAIL_SLACK = 18
+"""Tokens by which a request may be longer than what was counted: other names in the question, and what makes a cold prompt unlike any other."""
 CODE_WINDOW = 32_768
 """From this window on there is room for the code change and its answer beside the text."""
 CODE_ROOM = 256
@@ -43,9 +45,17 @@ class Shape:
     target: int | None
     output_tokens: int
     rungs: tuple[int, ...]
-    texts: Ladder
+    written: Callable[[], Ladder]
+    """Writes the texts, once: what stands in them depends on what the model can be asked."""
     task: Task | None = None
     """The code change that is asked for; None where the window has no room for it."""
+    reserve: int = 64
+    """Tokens that the longest question takes, chat template included."""
+
+    @property
+    def texts(self) -> Ladder:
+        """The nested texts of all lengths. CouldNotLookError where none can be made with this server's token counts."""
+        return self.written()
 
     @property
     def target_input(self) -> int | None:
@@ -128,24 +138,46 @@ def shape_of(one: Walk, window: int) -> Shape:
     if one.options.text_folder:
         own = read_own(Path(one.options.text_folder), one.options.seed)
         filler = partial(own.stream, one.options.seed)
+    task = draw_task(plan.seed) if min(window, target or window) >= CODE_WINDOW else None
+    rooms = (reserve, completion + frame)
+    return Shape(window, target, output, plan.rungs, cache(partial(_texts, one, plan, rooms, filler)), task, reserve)
+
+
+def way_of(one: Walk) -> WayOfAsking | None:
+    """Give what this case's model can be asked, as its first run found it: every run's texts hold the same."""
+    found_ways: list[WayOfAsking] = one.case.payloads(WayOfAsking)
+    return found_ways[0] if found_ways else None
+
+
+def _texts(one: Walk, plan: LadderPlan, rooms: tuple[int, int], filler: Callable[[], Iterator[Unit]] | None) -> Ladder:
+    """Write the nested texts. ``rooms``: what a long question and a short one leave free."""
+    counter, way = one.counter, way_of(one)
+    assert counter is not None
+    hidden = NON_LITERAL if way is not None and way.non_literal else 0
+    near = way.near_duplicates if way is not None else 0.0
     one.ui.progress("the text is written", 0.0, f"{max(plan.rungs)} tokens")
     depths = [(place + 0.5) / SHORT_RUNG_CANARIES for place in range(SHORT_RUNG_CANARIES)]
-    texts = None
     wrong: InputError | None = None
     # short lengths and tokenizers that make many tokens leave less room: first the base is asked of fewer facts, then questions are short
-    for room, base in ((reserve, depths), (reserve, None), (completion + frame, depths), (completion + frame, None)):
-        try:
-            texts = build_ladder(plan.rungs, counter, seed=plan.seed, reserve=room, base_depths=base, filler=filler)
-            break
-        except InputError as error:
-            wrong = error
-    if texts is None:
-        # the lengths are ours, so what is wrong is how the server counts
-        raise CouldNotLookError(
-            f"no text could be made with this server's token counts ({wrong}); give --tokenizer"
-        ) from wrong
-    task = draw_task(plan.seed) if min(window, target or window) >= CODE_WINDOW else None
-    return Shape(window, target, output, plan.rungs, texts, task)
+    for room in rooms:
+        for base in (depths, None):
+            try:
+                return build_ladder(
+                    plan.rungs,
+                    counter,
+                    seed=plan.seed,
+                    reserve=room,
+                    base_depths=base,
+                    filler=filler,
+                    non_literal=hidden,
+                    near_duplicates=near,
+                )
+            except InputError as error:
+                wrong = error
+    # the lengths are ours, so what is wrong is how the server counts
+    raise CouldNotLookError(
+        f"no text could be made with this server's token counts ({wrong}); give --tokenizer"
+    ) from wrong
 
 
 def _tail_tokens(counter: Counter, seed: int) -> tuple[int, int]:

@@ -17,10 +17,18 @@ from probes.evidence.errors import CtxDoctorError, NotOfferedError, UnreachableE
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import Completion, ErrorKind, Outcome, ProcessEnded, RequestError
 from probes.evidence.rungs import CanaryScore, ConstraintScore, DevicePeak, RungResult
-from probes.ladder.canaries import Canary, Style, answer_tokens, completion_tail, question_tail
+from probes.ladder.canaries import (
+    Canary,
+    NonLiteral,
+    Style,
+    answer_tokens,
+    completion_tail,
+    non_literal_tail,
+    question_tail,
+)
 from probes.ladder.constraints import Task, score_code
 from probes.ladder.rungs import RungText
-from probes.ladder.scoring import hits_completion, hits_list, score
+from probes.ladder.scoring import hits_completion, hits_list, hits_name, score
 
 SEVERAL = 9
 """At most so many canaries in one question."""
@@ -32,6 +40,8 @@ FRAME_TOKENS = 256
 """What a chat template may add beyond what is known."""
 MOST_OVER = 1.25
 """A server that counts more than this times what was planned does not count the prompt that was sent."""
+TEMPLATE_BEGINNING = 64
+"""Tokens that a template may put before a text."""
 LEAST_PREFILL = 128
 """Fewer tokens than this are mostly overhead."""
 CODE_TOKENS = 400
@@ -103,6 +113,8 @@ class Attempts:
         self.result: RungResult | None = None
         self.completions: list[Completion] = []
         self.hits: list[tuple[Canary, bool]] = []
+        self.named: list[bool] = []
+        """For each non-literal fact that was asked, whether its person was named."""
         self._given_up = False
         self._tails: dict[int, int] = {}
 
@@ -126,7 +138,8 @@ class Attempts:
             ask = Ask(messages=({"role": "user", "content": text + question_tail(canaries)},), **common)
         return self.context.complete(ask, sent_tokens=tokens, purpose="rung")
 
-    def _score(self, completion: Completion, canaries: Sequence[Canary]) -> None:
+    def score(self, completion: Completion, canaries: Sequence[Canary]) -> None:
+        """Score an answer, and keep the hits."""
         answer = completion.text or ""
         if self.asking.style == "completion":
             self.hits.append((canaries[0], hits_completion(answer, canaries[0])))
@@ -142,8 +155,12 @@ class Attempts:
         canaries: Sequence[Canary] | None = None,
         scored: bool = True,
         task: Task | None = None,
+        non_literal: Sequence[NonLiteral] = (),
     ) -> Iterator[Evidence]:
-        """Measure one attempt and yield its evidence: peaks, then the rung. The result stays in ``result``."""
+        """Measure one attempt and yield its evidence: peaks, then the rung. The result stays in ``result``.
+
+        ``non_literal`` facts are asked last of the canaries, where the text stays in the cache.
+        """
         context = self.context
         left = list(text.canaries if canaries is None else canaries)
         if self.asking.style != "question":
@@ -152,6 +169,7 @@ class Attempts:
         prompt = text.text if task is None else with_rules(text.text, task)
         groups = _groups(left, SEVERAL if self.asking.several else 1)
         self.completions, self.hits, self.result = [], [], None
+        self.named = []
         if not groups or not text.text.strip():
             yield not_found(
                 RungResult,
@@ -183,11 +201,13 @@ class Attempts:
                     error = completion.error
                     break
                 if scored:
-                    self._score(completion, group)
+                    self.score(completion, group)
                 if number == 1:
                     self._see_resumption(completion)
                     if self.resumes is False and len(groups) > FEW:
                         groups[2:] = _spread(groups[2:], FEW - 2)
+            if non_literal and scored and error is None:
+                error = self.ask_non_literal(prompt, non_literal, text.tokens)
             constraints = None
             if task is not None and error is None and (self.resumes is not False or text.tokens <= CHEAP_TOKENS):
                 constraints, error = self._ask_code(prompt, task, text.tokens)
@@ -210,6 +230,36 @@ class Attempts:
             )
         self.result = self._result(text, attempt, error, ended, phase, cold=cold, constraints=constraints)
         yield found(self.result, source="measured", run=context.run, origin=name)
+
+    def ask_non_literal(self, prompt: str, facts: Sequence[NonLiteral], tokens: int) -> RequestError | None:
+        """Ask facts whose question shares no word with them, one by one; not where each one costs a long prefill."""
+        style = self.asking.style
+        budget = 12 + (REASONING_ROOM if self.asking.reasoning and style == "question" else 0)
+        distinct = list({one.fact: one for one in facts}.values())
+        for one in distinct:
+            if self.context.time_left() <= 0 or (self.resumes is False and tokens > CHEAP_TOKENS):
+                return None
+            tail = non_literal_tail(one, style)
+            common: dict[str, Any] = {
+                "max_tokens": budget,
+                "seed": self.context.seed,
+                "deadline_s": self.context.deadline_for(tokens, budget),
+            }
+            if style == "completion":
+                ask = Ask(prompt=prompt + tail, stop=(".", "\n"), **common)
+            else:
+                ask = Ask(messages=({"role": "user", "content": prompt + tail},), **common)
+            try:
+                completion = self.context.complete(ask, sent_tokens=tokens, purpose="non-literal")
+            except CtxDoctorError as failure:
+                return as_request_error(failure)
+            self.completions.append(completion)
+            if completion.error is not None:
+                # no room for the longer question is our own doing, not the length's failure
+                return None if completion.error.error == "exceeds-window" else completion.error
+            self._see_resumption(completion)
+            self.named.append(hits_name(completion.text or "", one, distinct, style))
+        return None
 
     def _ask_code(self, prompt: str, task: Task, tokens: int) -> tuple[ConstraintScore | None, RequestError | None]:
         """Ask for the small code change after the same text, and score what it keeps of the rules."""
@@ -279,7 +329,11 @@ class Attempts:
             counted = error.prompt_tokens if error is not None and error.prompt_tokens is not None else text.rung
         canaries: CanaryScore | None = None
         if self.hits:
-            canaries = score([one for one, _hit in self.hits], [hit for _one, hit in self.hits])
+            canaries = score(
+                [one for one, _hit in self.hits],
+                [hit for _one, hit in self.hits],
+                non_literal_hits=self.named or None,
+            )
         peaks = phase.peaks
         measured = outcome in {"passed", "failed"} and kind is None
         return RungResult(
@@ -329,19 +383,20 @@ def _processed(completions: Sequence[Completion]) -> int | None:
 def _was_cold(first: Completion, *, asked: bool) -> bool | None:
     """Say whether nothing came from the cache: by the server's count where there is one, else not known unless it was not asked for."""
     if first.cached_tokens is not None:
-        return first.cached_tokens <= 16
+        # what stands before every prompt (a template's beginning, its system message) is the same each time, and is no part of the text
+        return first.cached_tokens <= max(16, min(TEMPLATE_BEGINNING, (first.prompt_tokens or 0) // 8))
     return None if asked else False
 
 
 def _client_prefill(completion: Completion) -> float | None:
-    if not completion.client_first_token_s or not completion.processed_tokens:
+    if completion.at_once or not completion.client_first_token_s or not completion.processed_tokens:
         return None
     return completion.processed_tokens / completion.client_first_token_s
 
 
 def _client_generation(completion: Completion) -> float | None:
     n, total, first = completion.generated_tokens, completion.client_total_s, completion.client_first_token_s
-    if n is None or n < 2 or total is None or first is None or total <= first:
+    if n is None or n < 2 or total is None or first is None or total <= first or completion.at_once:
         return None
     return (n - 1) / (total - first)
 
@@ -416,7 +471,7 @@ def _share_of(
         if completion.error is not None:
             return None, False
         thinks = thinks or any(sign in (completion.text or "") for sign in _THINKS)
-        attempts._score(completion, group)
+        attempts.score(completion, group)
         if thinks and not way.reasoning:
             break
     return sum(hit for _canary, hit in attempts.hits) / len(asked), thinks

@@ -111,8 +111,13 @@ class LadderProbe(Probe):
                 )
                 break
             text = self.text_for(step, context.counter)
+            proof = step.purpose == "verify"
             yield from attempts.measure(
-                text, step.attempt, cold=step.cold, task=self.task if step.purpose == "verify" else None
+                text,
+                step.attempt,
+                cold=step.cold,
+                task=self.task if proof else None,
+                non_literal=text.non_literal if proof and not self._named(step.length) else (),
             )
             if attempts.result is None:
                 # the budget ended in the middle, or the length has no room for a text: nothing more can be learned
@@ -150,6 +155,12 @@ class LadderProbe(Probe):
             origin="ladder",
         )
 
+    def _named(self, length: int) -> bool:
+        """Say whether non-literal facts were asked at a length already: asking the same again tells nothing new."""
+        return any(
+            one.rung == length and one.canaries is not None and one.canaries.non_literal_asked for one in self.results
+        )
+
     def _goes_on(self, context: ProbeContext) -> bool:
         """After a death: say whether there is anything left to measure, and bring the server back for it."""
         step = next_step(self.search, self.readings())
@@ -176,6 +187,7 @@ class LadderProbe(Probe):
             one for one in (*longer.canaries, *longer.distractors) if one.at >= 0 and one.at + len(one.line) < size
         ]
         inside = [one.moved(round(one.at / size, 4), one.at) for one in inside]
+        hidden = [one for one in longer.non_literal if one.at >= 0 and one.at + len(one.line) < size]
         chosen = _nearest(inside, len(DEPTHS))
         rest = tuple(one for one in inside if one not in chosen)
         return replace(
@@ -185,7 +197,7 @@ class LadderProbe(Probe):
             tokens=tokens,
             canaries=chosen,
             distractors=rest,
-            non_literal=(),
+            non_literal=tuple(one.moved(round(one.at / size, 4), one.at) for one in hidden),
         )
 
 

@@ -8,21 +8,24 @@ from typing import ClassVar
 from probes.attempt import Asking, Attempts, decide_asking
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.records import Evidence, found, not_found
-from probes.evidence.rungs import RecallBase, RungResult
+from probes.evidence.rungs import RecallBase, RungResult, WayOfAsking
 from probes.ladder.constraints import Task
 from probes.ladder.rungs import RungText
 from probes.ladder.scoring import BASE_CANARIES, able
 
 
 class RecallProbe(Probe):
-    """Decides the way of asking at the shortest rung and measures the base there. ``asking`` and ``result`` hold what came of it."""
+    """Measures the base at the shortest rung, in the ``way`` that was found, or decided here. ``asking`` and ``result`` hold what came of it."""
 
     id: ClassVar[str] = "recall"
     stops_itself: ClassVar[bool] = True
     gives: ClassVar[tuple[str, ...]] = (RecallBase.kind, RungResult.kind)
 
-    def __init__(self, text: RungText, *, measure_tokens: int = 48, task: Task | None = None) -> None:
+    def __init__(
+        self, text: RungText, *, measure_tokens: int = 48, task: Task | None = None, way: WayOfAsking | None = None
+    ) -> None:
         self.text = text
+        self.way = way
         self.task = task
         self.measure_tokens = measure_tokens
         self.asking: Asking | None = None
@@ -30,15 +33,22 @@ class RecallProbe(Probe):
         self.result: RungResult | None = None
 
     def cost(self, context: ProbeContext) -> Cost:
-        """A look in up to three ways, then the base: at most one prefill of the short text a canary."""
+        """The base: one prefill and a tail a canary; before it, where that was not done yet, a look in up to three ways."""
         del context
-        asks = len(self.text.canaries) + 12
-        return Cost(requests=asks, prompt_tokens=self.text.tokens * 4, generated_tokens=asks * 16)
+        look = 0 if self.way is not None else 12
+        asks = len(self.text.canaries) + look
+        return Cost(
+            requests=asks, prompt_tokens=self.text.tokens * (4 if look else 1) + asks * 24, generated_tokens=asks * 16
+        )
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield the first rung (attempt 1, all base canaries) and the base."""
-        context.progress.report("how this model answers best", 0.0, f"{self.text.tokens} tokens")
-        asking, shares = decide_asking(context, self.text)
+        way = self.way
+        if way is not None:
+            asking, shares = Asking(way.style, way.several, way.reasoning), way.ways
+        else:
+            context.progress.report("how this model answers best", 0.0, f"{self.text.tokens} tokens")
+            asking, shares = decide_asking(context, self.text)
         asking = Asking(asking.style, asking.several, asking.reasoning, self.measure_tokens)
         attempts = Attempts(context, asking)
         yield from attempts.measure(self.text, 1, task=self.task)

@@ -17,6 +17,7 @@ from probes.backends.base import Ask
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import Evidence, found, not_found
+from probes.evidence.replay import FreshReplay
 from probes.evidence.request import Completion, ConcurrencyTrial, RequestError
 from probes.ladder.flaky import FlakyReading, Try, read_tries
 from probes.ladder.rungs import RungText, build_ladder
@@ -24,6 +25,8 @@ from probes.ladder.rungs import RungText, build_ladder
 SHARE = 0.4
 """Part of the time that is left which the trial may take."""
 LEAST_TOKENS = 256
+REPLAYS = 2
+"""So often a request is sent again after it was a fresh server's first."""
 GUESSED_TPS = 150.0
 """Where nothing passed yet that could be timed: a processor's speed, so that a slow server is not asked for more than the budget holds."""
 
@@ -35,7 +38,7 @@ class RepeatProbe(Probe):
     """
 
     id: ClassVar[str] = "repeat"
-    gives: ClassVar[tuple[str, ...]] = (ConcurrencyTrial.kind, RequestError.kind)
+    gives: ClassVar[tuple[str, ...]] = (ConcurrencyTrial.kind, RequestError.kind, FreshReplay.kind)
     stops_itself: ClassVar[bool] = True
 
     def __init__(
@@ -47,6 +50,7 @@ class RepeatProbe(Probe):
         most_tries: int = 20,
         concurrency: int = 2,
         generate: int = 8,
+        fresh: bool = False,
     ) -> None:
         self.tokens = tokens
         self.least = min(tokens, least)
@@ -54,6 +58,7 @@ class RepeatProbe(Probe):
         self.most_tries = max(tries, most_tries)
         self.concurrency = concurrency
         self.generate = generate
+        self.fresh = fresh
         self.reading: ConcurrencyTrial | None = None
         self.taken: FlakyReading | None = None
         self._tries: list[Try] = []
@@ -110,7 +115,50 @@ class RepeatProbe(Probe):
         self.taken = read_tries(self._tries)
         self.reading = self._reading(texts[0].tokens, alone, warm, together)
         yield found(self.reading, source="measured", run=context.run, origin="repeat")
+        failed = any(not one.passed for one in self._tries)
+        if self.fresh or failed:
+            yield from self._replayed(context, texts[0], each)
         context.progress.report("the same request at once", 1.0, "done")
+
+    def _replayed(self, context: ProbeContext, text: RungText, each: float) -> Iterator[Evidence]:
+        """Send it to a freshly started server, where one may be started: as its very first request, and again after that."""
+        if context.start_anew is None:
+            why = "the server was not started here, so it is not started anew; with --launch it can be"
+            yield not_found(FreshReplay, "not-offered", why, run=context.run, origin="repeat")
+            return
+        if (REPLAYS + 1) * each > context.time_left():
+            yield not_found(FreshReplay, "not-run", "the budget holds no replay", run=context.run, origin="repeat")
+            return
+        begun = time.monotonic()
+        if not context.start_anew():
+            why = "the server was started anew and did not answer again"
+            yield not_found(FreshReplay, "failed", why, run=context.run, origin="repeat")
+            return
+        loaded = time.monotonic() - begun
+        first = self._send(context, text, cold=True, concurrency=1, fresh=True)
+        outcomes = [self._tries[-1]]
+        errors = [first.error]
+        for _number in range(REPLAYS):
+            if context.process_ended() is not None or each > context.time_left():
+                break
+            errors.append(self._send(context, text, cold=True, concurrency=1).error)
+            outcomes.append(self._tries[-1])
+        later = outcomes[1:]
+        yield found(
+            FreshReplay(
+                prompt_tokens=text.tokens,
+                load_s=round(loaded, 3),
+                first=outcomes[0].outcome,
+                first_s=round(outcomes[0].seconds, 3),
+                later_passed=sum(one.passed for one in later),
+                later_tried=len(later),
+                later_s=tuple(round(one.seconds, 3) for one in later),
+                error=errors[0] or next((one for one in reversed(errors) if one is not None), None),
+            ),
+            source="measured",
+            run=context.run,
+            origin="fresh server",
+        )
 
     def _alone(self, context: ProbeContext, text: RungText, each: float, ends: float) -> list[Completion]:
         """Send it cold, one after the other: ``tries`` times in all where the budget holds them, and more until ``ends``."""
@@ -147,7 +195,9 @@ class RepeatProbe(Probe):
                 thread.join(0.2)
         return [one for one in results if one is not None]
 
-    def _send(self, context: ProbeContext, text: RungText, *, cold: bool, concurrency: int) -> Completion:
+    def _send(
+        self, context: ProbeContext, text: RungText, *, cold: bool, concurrency: int, fresh: bool = False
+    ) -> Completion:
         """Send the request once and keep how it went; a failure to ask is a failed try."""
         busy: bool | None = None
         # after a failure the server may still work on our own request, for which nobody waits any more
@@ -155,7 +205,7 @@ class RepeatProbe(Probe):
         if concurrency == 1 and not left_over:
             with contextlib.suppress(CtxDoctorError):
                 busy = context.backend.busy()
-        first = context.sent.requests == 0
+        first = fresh or context.sent.requests == 0
         deadline = context.deadline_for(text.tokens * max(1, self.concurrency), self.generate)
         ask = Ask(
             prompt=text.text,

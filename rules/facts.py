@@ -433,6 +433,14 @@ NEXT_TOKEN_HARMED = _yes(
     "quality.next_token_harmed", words("The next token is often another one than with a cache of more bits")
 )
 
+RECALL_BY_MEANING_SHORT = _share(
+    "recall.by_meaning_short",
+    words("Share of a short text's facts that are found where the question shares no word with them"),
+)
+RECALL_BY_MEANING = _share(
+    "recall.by_meaning", words("Share of such facts that are found at the longest length where they were asked")
+)
+
 # A session of many turns
 
 SESSION_VERIFIED = _tokens("session.verified_tokens", words("Length up to which a session of many turns stayed whole"))
@@ -447,6 +455,13 @@ SESSION_REREAD = _share("session.reread_share", words("Share of a session's turn
 
 TOGETHER_FAILS = _yes("concurrency.together_fails", words("Requests that pass alone fail together"))
 POOL_FULL_SEEN = _yes("concurrency.pool_full_seen", words("The server found no free cells in its cache"))
+
+# A freshly started server
+
+FIRST_AFTER_LOAD_FAILS = _yes(
+    "fresh.first_alone_fails", words("Of the same requests to a freshly started server, only the first one fails")
+)
+FRESH_FAILS = _yes("fresh.fails", words("The same request fails on a freshly started server too"))
 
 # The log's own words: true or unknown
 

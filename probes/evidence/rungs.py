@@ -118,6 +118,25 @@ class RecallBase(Payload):
     ways: dict[str, float] = Field(default_factory=dict, description="way of asking → share of hits in the first look")
 
 
+class WayOfAsking(Payload):
+    """How this model is asked, and what it can be asked, as a short text showed; fixed from then on."""
+
+    kind: ClassVar[str] = "way_of_asking"
+    style: Literal["question", "completion"]
+    several: bool = Field(default=False, description="whether several canaries are asked in one request")
+    reasoning: bool = Field(default=False, description="whether the model reasons before it answers")
+    ways: dict[str, float] = Field(default_factory=dict, description="way of asking → share of hits in the first look")
+    at_tokens: int = Field(ge=0)
+    near_duplicates: float = Field(
+        default=0.0, ge=0, le=1, description="share of facts in the ladder's texts whose name is like another one's"
+    )
+    twins_hit: int | None = Field(default=None, ge=0, description="facts recalled from a text with near-duplicates")
+    twins_asked: int | None = Field(default=None, ge=0)
+    non_literal_hit: int = Field(default=0, ge=0, description="facts found whose question shares no word with them")
+    non_literal_asked: int = Field(default=0, ge=0)
+    non_literal: bool = Field(default=False, description="whether such facts are asked at length too")
+
+
 class LadderPlan(Payload):
     """What was planned before the first rung, and the order of it."""
 

@@ -213,7 +213,8 @@ def build_ladder(
                 f"the tokenizer counts {known or sample_tokens} tokens where many more or fewer stand: give another one with --tokenizer"
             )
         margin = bodies[-1] * 1.03 + 40
-        facts, hidden = draw(seed, near_duplicates), itertools.cycle(draw_non_literal(seed, non_literal) or ())
+        facts = draw(seed, near_duplicates)
+        hidden = itertools.cycle(draw_non_literal(seed, non_literal * len(bodies)))
         placed = sorted(
             (replace(s, tokens=s.tokens * min((squeeze[r] for r in s.rungs), default=1.0)) for s in wanted),
             key=operator.attrgetter("tokens"),

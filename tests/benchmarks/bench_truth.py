@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from diagnose.opening import answers_health
 from probes.launch import Server, address_of
+from probes.process import free_port
+from tests.faults import limiting
 from tests.faults.limiting import Proxy
 from tests.tiny_model import make_model, server_command
 
@@ -121,9 +124,9 @@ def served(model: Path, setting: Setting, folder: Path) -> Iterator[tuple[str, i
             yield server.url, told
 
 
-def session(url: str, folder: Path, budget: str) -> dict[str, Any]:
+def session(url: str, folder: Path, budget: str, *more: str) -> dict[str, Any]:
     """Run the session from its command line; gives the document."""
-    command = [sys.executable, "-m", "diagnose", "run", url, "--format", "json", "--quiet", "--budget", budget]
+    command = [sys.executable, "-m", "diagnose", "run", url, "--format", "json", "--quiet", "--budget", budget, *more]
     environment = {**os.environ, "CTXDOCTOR_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=900, check=False
@@ -162,7 +165,7 @@ def judged(setting: Setting, document: dict[str, Any]) -> tuple[bool | None, str
     if not right and (claimed or 0) <= most and (not stopped or stopped[-1] == "budget"):
         # the machine was too slow for the budget: nothing wrong is claimed, and nothing is shown either
         return None, f"{numbers} (the budget ended)"
-    if right and again < REPEATS and setting.fault != "kills":
+    if right and again < REPEATS:
         return False, f"{numbers} (fewer than three)"
     return right, numbers
 
@@ -194,11 +197,20 @@ def main() -> int:
                 model = tiny
             begun = time.monotonic()
             try:
-                with served(model, setting, folder) as (url, told):
-                    if told is not None and told != setting.window:
-                        sys.stdout.write(f"  the server says {told}, the settings {setting.window}\n")
-                        setting = Setting(setting.flags, told, setting.fault, setting.limit, setting.recalls)
-                    document = session(url, folder, asked.budget)
+                if setting.fault == "kills":
+                    # a server that dies is only measured on where it may be started again
+                    port = free_port()
+                    inner = server_command(model, *setting.flags)
+                    command = (sys.executable, limiting.__file__, str(setting.limit), str(port), "--", *inner)
+                    document = session(
+                        f"http://127.0.0.1:{port}", folder, asked.budget, "--launch", shlex.join(command)
+                    )
+                else:
+                    with served(model, setting, folder) as (url, told):
+                        if told is not None and told != setting.window:
+                            sys.stdout.write(f"  the server says {told}, the settings {setting.window}\n")
+                            setting = Setting(setting.flags, told, setting.fault, setting.limit, setting.recalls)
+                        document = session(url, folder, asked.budget)
                 right, numbers = judged(setting, document)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 document, right, numbers = {}, False, str(error)

@@ -147,3 +147,14 @@ def test_somebody_else_at_work_is_noticed_and_said(model, tmp_path):
             thread.join()
     assert sum(bool(one["busy_beside"]) for one in of_kind(document, "rung")) >= 1
     assert any("someone else" in note for note in document["notes"])
+
+
+def test_a_flaky_run_with_launch_replays_on_a_fresh_server(model, tmp_path):
+    """Law: where the server may be started again, the request is sent to a fresh one, and what came of it stands in evidence and report."""
+    command = " ".join(server_command(model, "-c", "4096", "-np", "1"))
+    document, _done = run("--launch", command, "--symptom", "flaky", "--ladder", "512,1024", folder=tmp_path)
+    (replay,) = of_kind(document, "fresh_replay")
+    assert (replay["first"], replay["later_passed"], replay["later_tried"]) == ("passed", 2, 2)
+    assert [one["because"] for one in of_kind(document, "restarted")] == ["fresh"]
+    assert any("freshly started" in note for note in document["notes"])
+    assert document["window"]["fits"]["ok"] is True

@@ -6,6 +6,7 @@ from probes.backends.base import Ask, Backend
 from probes.base import ProbeContext
 from probes.evidence.request import Completion, RequestError
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
+from probes.ladder.canaries import NON_LITERAL
 from probes.ladder.text import Counter
 
 
@@ -35,7 +36,8 @@ def counter():
 
 
 class MadeUp(Backend):
-    """``window``: longer prompts are refused; ``forgets_above``: facts in the first half are lost; ``cuts_above``: silently cut to that many tokens."""
+    """``window``: longer prompts are refused; ``forgets_above``: facts in the first half are lost; ``cuts_above``: silently cut to that many tokens;
+    ``by_meaning_up_to``: facts whose question shares no word with them are found up to that length; ``tells_twins``: names that are alike are told apart."""
 
     name = "made-up"
 
@@ -49,6 +51,8 @@ class MadeUp(Backend):
         style="completion",
         resumes=True,
         keeps_rules=True,
+        by_meaning_up_to=0,
+        tells_twins=True,
         prefill_tps=10_000.0,
     ):
         self.windowed = window
@@ -58,6 +62,8 @@ class MadeUp(Backend):
         self.style = style
         self.resumes = resumes
         self.keeps_rules = keeps_rules
+        self.by_meaning_up_to = by_meaning_up_to
+        self.tells_twins = tells_twins
         self.speed = prefill_tps
         self.cache: list[str] = []
         self.asked: list[tuple[int, int]] = []
@@ -125,6 +131,12 @@ class MadeUp(Backend):
         if self.forgets_above is not None and length > self.forgets_above:
             half = text[len(text) // 2 :]
             facts = dict(re.findall(r"^([A-Z]+-\d+) = (\w+)\.", half, re.MULTILINE))
+        for fact, question, end in NON_LITERAL:
+            if text.endswith(question if chat else end):
+                said = re.search(re.escape(fact).replace(r"\{name\}", r"(\w+)"), text)
+                return said[1] if said and length <= self.by_meaning_up_to else "Nobody"
+        if not self.tells_twins:
+            facts = {key: next(v for k, v in facts.items() if k.split("-")[0] == key.split("-")[0]) for key in facts}
         if not chat:
             key = text.rsplit("\n", 1)[-1].removesuffix(" =").strip()
             return f" {facts.get(key, 'nothing')}."
