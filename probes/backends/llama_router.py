@@ -17,7 +17,7 @@ from probes.backends.llamacpp import LlamaCpp
 from probes.backends.openai_compatible import list_of, object_of
 from probes.evidence.errors import NotOfferedError
 from probes.evidence.request import Completion
-from probes.evidence.subject import BackendIdentity, Configuration
+from probes.evidence.subject import BackendIdentity, Configuration, WindowReading
 
 READY = frozenset({"loaded"})
 
@@ -129,15 +129,28 @@ class LlamaRouter(LlamaCpp):
             router=True,
         )
 
-    def configuration(self) -> Configuration:
-        """The child's own command line, which the router tells, and what the child says over HTTP."""
+    def window(self) -> WindowReading:
+        """The chosen model's window, with what its child's command line asks for."""
+        told = super().window()
+        asked = self._told_settings().settings.get("ctx")
+        if told.asked is None and asked is not None and isinstance(asked.value, int) and asked.value > 0:
+            told = told.model_copy(update={"asked": asked.value})
+        return told
+
+    def _told_settings(self) -> Configuration:
+        """What the router tells of the child: its preset, and over that its command line."""
         mine = self.chosen()
         self.model = mine.name
         read = parse_command(["llama-server", *_own_words(mine.argv)], backend="llama.cpp", source="server")
         settings = dict(parse_preset(mine.preset, source="server").settings) | dict(read.settings)
+        return Configuration(settings=settings, command=read.command)
+
+    def configuration(self) -> Configuration:
+        """The child's own command line, which the router tells, and what the child says over HTTP."""
+        told = self._told_settings()
         over_http = super().configuration()
-        unread = {name: why for name, why in over_http.unread.items() if name not in settings}
-        return Configuration(settings={**over_http.settings, **settings}, command=read.command, unread=unread)
+        unread = {name: why for name, why in over_http.unread.items() if name not in told.settings}
+        return Configuration(settings={**over_http.settings, **told.settings}, command=told.command, unread=unread)
 
     def tokenize(self, text: str) -> Sequence[int]:
         """Count with the chosen model's tokenizer."""

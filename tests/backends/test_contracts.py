@@ -39,7 +39,7 @@ class Playing:
     ("name", "expected"),
     [
         ("llama.cpp-b11434", WindowReading(trained=8192, per_slot=1024, slots=3, in_force=1024)),
-        ("llama.cpp-b11434-router", WindowReading(trained=8192, per_slot=1024, slots=3, in_force=1024)),
+        ("llama.cpp-b11434-router", WindowReading(asked=3000, trained=8192, per_slot=1024, slots=3, in_force=1024)),
         ("ik_llama.cpp-8337e4cd", WindowReading(asked=8192, trained=131_072, per_slot=4096, slots=2, in_force=4096)),
         ("ollama-0.33.0", WindowReading(asked=32_768, trained=131_072, per_slot=8192, in_force=8192)),
         ("lm-studio-0.4", WindowReading(trained=40_960, per_slot=4096, slots=4, in_force=4096)),
