@@ -28,6 +28,8 @@ class LengthVerdict:
     recall: RecallVerdict | None = None
     died: str | None = None
     """What was said last where the server went away at this length."""
+    late: bool = False
+    """Whether an answer did not come in time."""
     why: tuple[Words, ...] = ()
 
     def holds(self, repeats: int) -> bool:
@@ -55,7 +57,9 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
     tokens = min(one.input_tokens for one in attempts)
     why: list[Words] = []
     bad = [one for one in attempts if one.result != "passed"]
-    fits: bool | None = not bad
+    late = [one for one in bad if one.result == "timeout"]
+    # one that did not answer in time is too slow (or hangs): that is no failure of capacity, and no proof of it either
+    fits: bool | None = None if bad and len(late) == len(bad) else not bad
     why += [
         words(
             "Attempt {attempt}: {result}: {error}",
@@ -66,7 +70,7 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
         for one in bad
     ]
     good = [one for one in attempts if one.result == "passed"]
-    fast = _fast_enough(good, criteria, why) if fits else None
+    fast = _fast_enough(good, criteria, why) if fits else False if late and fits is None else None
     recall, settled = _recall(good, criteria, base)
     if recall is not None:
         why.append(recall.why)
@@ -87,7 +91,9 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
                 )
             )
     died = next((one.error or "no message" for one in bad if one.result == "died"), None)
-    return LengthVerdict(tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, died, tuple(why))
+    return LengthVerdict(
+        tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, died, bool(late), tuple(why)
+    )
 
 
 def _keeps_rules_when_short(base: RecallBase | None, criteria: Criteria) -> bool:
@@ -285,6 +291,14 @@ def _statement(
         if failed.fits is False:
             return words(
                 "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; {failed} tokens did not run.",
+                tokens=f"{verified:,}",
+                times=times,
+                failed=f"{failed.tokens:,}",
+            )
+        if failed.late:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; "
+                "at {failed} tokens no answer came in time: too slow or hanging, which is not known to be a capacity failure.",
                 tokens=f"{verified:,}",
                 times=times,
                 failed=f"{failed.tokens:,}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -235,14 +234,3 @@ def judge_recall(hit: int, asked: int, base_hit: int, base_asked: int, criteria:
         **values,
     )
     return RecallVerdict("unsure", share, needed, chance, why)
-
-
-def more_to_ask(hit: int, asked: int, needed: float, most: int = 81) -> int:
-    """Say how many more canaries would settle an unsure verdict if the share stays as it is; 0 where it is settled, ``most`` at the most."""
-    share = hit / asked if asked else 0.0
-    if asked and (share >= needed or at_most(hit, asked, needed) <= NOISE):
-        return 0
-    for more in range(1, most + 1):
-        if at_most(math.floor(share * (asked + more) + 1e-9), asked + more, needed) <= NOISE:
-            return more
-    return most

@@ -9,15 +9,13 @@ length cold until it has passed ``repeats`` times in a row, and reads once above
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from probes.evidence.request import Outcome
-from probes.evidence.rungs import Criteria, RecallBase, RungResult
+from probes.evidence.rungs import RungResult
 from probes.evidence.words import Words, words
-from probes.ladder.scoring import judge_recall
 
 Cache = Literal["resumes", "none", "unknown"]
 Purpose = Literal["climb", "bisect", "verify", "above", "more"]
@@ -491,103 +489,3 @@ PLAIN_REPEATS = 3
 def plain_cost(rungs: Iterable[int], repeats: int = PLAIN_REPEATS) -> int:
     """Give the prompt tokens of the plain procedure: every rung, ``repeats`` times, cold."""
     return repeats * sum(rungs)
-
-
-# --- three verdicts at one length ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RungVerdict:
-    """Fits, fast enough, recalls: each True, False or None where it cannot be told; and why not, in words."""
-
-    fits: bool | None
-    fast: bool | None
-    recalls: bool | None
-    why: tuple[Words, ...] = ()
-    unsure: bool = False
-    """Recall falls short by no more than chance explains: more canaries would settle it."""
-
-    @property
-    def ok(self) -> bool | None:
-        """All three: False if one is, None if one cannot be told."""
-        three = (self.fits, self.fast, self.recalls)
-        return False if False in three else None if None in three else True
-
-    @property
-    def for_search(self) -> bool | None:
-        """What the planner is told: what cannot be known at all does not stop a climb, and only an unsure recall asks for more."""
-        return False if False in (self.fits, self.fast, self.recalls) else None if self.unsure else True
-
-
-def judge_rung(
-    result: RungResult, criteria: Criteria, base: RecallBase | None = None, *, whole_prefill_s: float | None = None
-) -> RungVerdict:
-    """Judge one attempt under the criteria.
-
-    ``whole_prefill_s``: how long the whole text takes cold, put together from pieces (:func:`cold_prefill_s`), for an attempt of which a part
-    came from the cache. Recall is None where the model cannot do the test, where nothing was asked, or where chance explains a shortfall.
-    """
-    why: list[Words] = []
-    if result.result in ("refused", "died", "timeout") or result.error is not None:
-        kind = result.error_kind or result.result
-        why.append(words("{length} tokens did not go through: {kind}.", length=result.rung, kind=kind))
-        slow = result.result == "timeout"
-        return RungVerdict(None if slow else False, False if slow else None, None, tuple(why))
-    fast: bool | None = True
-    whole = result.cold is not False
-    first_s = result.first_token_s if whole else whole_prefill_s
-    prefill = result.prefill_tps if whole else (result.input_tokens / whole_prefill_s if whole_prefill_s else None)
-    for limit, value, higher, name in (
-        (criteria.min_prefill_tps, prefill, True, words("prefill")),
-        (criteria.min_generation_tps, result.generation_tps, True, words("generation")),
-        (criteria.max_first_token_s, first_s, False, words("first token")),
-    ):
-        if limit is None:
-            continue
-        if value is None:
-            fast = fast if fast is False else None
-        elif (value < limit) if higher else (value > limit):
-            fast = False
-            why.append(
-                words("{name}: {value}, required: {limit}.", name=name, value=f"{value:.3g}", limit=f"{limit:.3g}")
-            )
-    recalls: bool | None = None
-    unsure = False
-    if result.canaries is not None and result.canaries.asked:
-        if base is None:
-            share = result.canaries.hit / result.canaries.asked
-            recalls = share >= criteria.min_canaries
-        else:
-            verdict = judge_recall(result.canaries.hit, result.canaries.asked, base.hit, base.asked, criteria)
-            recalls, unsure = verdict.ok, verdict.standing == "unsure"
-            if not verdict.ok:
-                why.append(verdict.why)
-    if result.constraints is not None and result.constraints.asked:
-        share = result.constraints.met / result.constraints.asked
-        if share < criteria.min_constraints - 1e-9:
-            recalls = False
-            why.append(
-                words(
-                    "{met} of {asked} coding constraints were kept.",
-                    met=result.constraints.met,
-                    asked=result.constraints.asked,
-                )
-            )
-    return RungVerdict(True, fast, recalls, tuple(why), unsure)
-
-
-def cold_prefill_s(pieces: Sequence[tuple[int, int, float]], length: int) -> float | None:
-    """Put together how long a cold prefill takes from pieces (cached tokens, tokens in all, seconds), each read on top of its cached part.
-
-    The pieces must join without a gap from 0 to ``length`` (the last may be longer and is shortened by its share); None where they do not.
-    """
-    total, reached = 0.0, 0
-    while reached < length:
-        fitting = [(end, begin, s) for begin, end, s in pieces if begin <= reached < end and s > 0]
-        if not fitting:
-            return None
-        end, begin, seconds = max(fitting)
-        until = min(end, length)
-        total += seconds * (until - reached) / (end - begin)
-        reached = until
-    return total if math.isfinite(total) and length > 0 else None

@@ -16,7 +16,6 @@ from probes.ladder.scoring import (
     hits_name,
     hits_question,
     judge_recall,
-    more_to_ask,
     pooled,
     score,
     without_reasoning,
@@ -155,14 +154,6 @@ class TestRecall:
     def test_the_criteria_count(self):
         """Other criteria, another verdict."""
         assert self.verdict(22, 27, criteria=Criteria(min_canaries=0.5, min_of_own_base=0.8)) == "holds"
-
-    def test_how_many_more_would_settle_it(self):
-        """Enough more at the same share is a fall; nothing more is needed where it is settled."""
-        more = more_to_ask(7, 9, 0.9)
-        assert more > 0
-        assert at_most(7 * (9 + more) // 9, 9 + more, 0.9) <= 0.05
-        assert more_to_ask(9, 9, 0.9) == 0
-        assert more_to_ask(1, 9, 0.9) == 0
 
     def test_nothing_asked_is_an_error(self):
         """No share of nothing."""

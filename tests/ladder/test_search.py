@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, RecallBase, RungResult
+from probes.evidence.rungs import CanaryScore, RungResult
 from probes.ladder.rungs import WANTED_RUNGS
 from probes.ladder.search import (
     Found,
     Reading,
     SearchPlan,
     Step,
-    cold_prefill_s,
     default_resolution,
     forecast,
-    judge_rung,
     next_step,
     plain_cost,
     reading_of,
@@ -291,10 +289,8 @@ class TestFixedLadder:
         assert [s.length for s in steps if s.purpose == "climb"] == [1000, 2000, 3000]
 
 
-class TestVerdicts:
-    """Fits, fast enough, recalls, each on its own."""
-
-    BASE = RecallBase(style="question", at_tokens=1024, hit=27, asked=27, able=True)
+class TestReadBack:
+    """An attempt from the journal, as the planner sees it."""
 
     def result(self, **changes):
         values = {
@@ -302,57 +298,6 @@ class TestVerdicts:
             "first_token_s": 16.0, "canaries": CanaryScore(hit=9, asked=9), "cold": True,
         }  # fmt: skip
         return RungResult(**{**values, **changes})
-
-    def test_all_three(self):
-        """A rung that does everything."""
-        verdict = judge_rung(self.result(), Criteria(min_generation_tps=10), self.BASE)
-        assert (verdict.fits, verdict.fast, verdict.recalls, verdict.ok) == (True, True, True, True)
-        assert verdict.why == ()
-
-    def test_slow_is_no_capacity_failure(self):
-        """It fits and recalls, and is too slow."""
-        verdict = judge_rung(self.result(generation_tps=3.0), Criteria(min_generation_tps=10), self.BASE)
-        assert (verdict.fits, verdict.fast, verdict.recalls) == (True, False, True)
-        assert "3" in str(verdict.why[0])
-
-    def test_forgetting_is_no_capacity_failure(self):
-        """It fits, is fast, and forgets; a little short is unsure."""
-        verdict = judge_rung(self.result(canaries=CanaryScore(hit=3, asked=9)), Criteria(), self.BASE)
-        assert (verdict.fits, verdict.fast, verdict.recalls, verdict.for_search) == (True, True, False, False)
-        verdict = judge_rung(self.result(canaries=CanaryScore(hit=8, asked=9)), Criteria(), self.BASE)
-        assert (verdict.recalls, verdict.ok, verdict.for_search) == (None, None, None)
-
-    def test_a_model_that_cannot_do_the_test_does_not_stop_the_search(self):
-        """Recall is unknown; fits and fast are still searched."""
-        base = RecallBase(style="question", at_tokens=1024, hit=5, asked=27, able=False)
-        verdict = judge_rung(self.result(canaries=CanaryScore(hit=1, asked=9)), Criteria(), base)
-        assert (verdict.recalls, verdict.ok, verdict.for_search) == (None, None, True)
-
-    def test_what_did_not_go_through(self):
-        """Refused and died do not fit; a timeout is too slow, whether it fits is unknown."""
-        refused = judge_rung(self.result(result="refused", error="too long", error_kind="exceeds-window"), Criteria())
-        assert (refused.fits, refused.fast, refused.ok) == (False, None, False)
-        late = judge_rung(self.result(result="timeout", error="…", error_kind="timeout"), Criteria())
-        assert (late.fits, late.fast, late.ok) == (None, False, False)
-
-    def test_constraints_count(self):
-        """A kept fact and a broken rule: it does not use the text."""
-        verdict = judge_rung(self.result(constraints=ConstraintScore(met=2, asked=3)), Criteria(), self.BASE)
-        assert verdict.recalls is False
-
-    def test_a_warm_attempt_is_not_judged_by_its_short_prefill(self):
-        """Only the piece was read: the whole is put together from the pieces, or stays unknown."""
-        warm = self.result(cold=False, first_token_s=0.2, prefill_tps=9999.0)
-        assert judge_rung(warm, Criteria(max_first_token_s=10), self.BASE).fast is None
-        assert judge_rung(warm, Criteria(max_first_token_s=10), self.BASE, whole_prefill_s=16.0).fast is False
-        assert judge_rung(warm, Criteria(max_first_token_s=20), self.BASE, whole_prefill_s=16.0).fast is True
-
-    def test_pieces_make_a_whole(self):
-        """0-1000 in 1 s, 1000-3000 in 4 s: 2,000 tokens take 3 s; a gap makes it unknown."""
-        pieces = [(0, 1000, 1.0), (1000, 3000, 4.0)]
-        assert cold_prefill_s(pieces, 2000) == pytest.approx(3.0)
-        assert cold_prefill_s(pieces, 3001) is None
-        assert cold_prefill_s([(500, 1000, 1.0)], 800) is None
 
     def test_a_recorded_attempt_is_read_back(self):
         """From the journal to the planner."""

@@ -1,0 +1,106 @@
+"""The verdicts on a length and on the window: fits, fast enough, recalls, each on its own; and what is said of a server that went away or changed."""
+
+import pytest
+
+from diagnose.window import judge_length, judge_window, passes
+from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, DepthHit, RecallBase, RungResult
+
+BASE = RecallBase(style="question", at_tokens=1024, hit=27, asked=27, able=True, constraints_met=3, constraints_asked=3)
+
+
+def canaries(hit, asked=9):
+    places = tuple(DepthHit(depth=(n + 1) / (asked + 1), hit=n < hit) for n in range(asked))
+    return CanaryScore(hit=hit, asked=asked, by_depth=places)
+
+
+def rung(length=8192, attempt=1, **changes):
+    values = {
+        "rung": length, "input_tokens": length, "attempt": attempt, "result": "passed", "prefill_tps": 500.0,
+        "generation_tps": 20.0, "first_token_s": 16.0, "canaries": canaries(9), "cold": True, "prompt_hash": "a" * 16,
+    }  # fmt: skip
+    return RungResult(**{**values, **changes})
+
+
+def three(one):
+    return one.fits, one.fast_enough, one.recalls
+
+
+def window_of(results, criteria=None, base=BASE, **more):
+    return judge_window(results, criteria or Criteria(), base, **{"target_input": None, "window": None, **more})
+
+
+def proved(length):
+    return [rung(length, attempt) for attempt in (1, 2, 3)]
+
+
+def test_a_length_that_does_everything_holds_three_times_in_a_row():
+    one = judge_length(proved(8192), Criteria(min_generation_tps=10), BASE)
+    assert three(one) == (True, True, True)
+    assert one.holds(3)
+    assert not judge_length(proved(8192)[:2], Criteria(), BASE).holds(3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "criteria", "verdict", "said"),
+    [
+        ({"generation_tps": 3.0}, Criteria(min_generation_tps=10), (True, False, True), "operating boundary"),
+        ({"first_token_s": 99.0}, Criteria(max_first_token_s=20), (True, False, True), "operating boundary"),
+        ({"canaries": canaries(3)}, Criteria(), (True, True, False), "effective context"),
+        ({"constraints": ConstraintScore(met=2, asked=3)}, Criteria(), (True, True, False), "effective context"),
+        ({"result": "refused", "error": "too long", "error_kind": "exceeds-window"}, Criteria(), (False, None, None), "did not run"),
+        ({"result": "died", "error": "gone", "error_kind": "connection-lost"}, Criteria(), (False, None, None), "went away: gone"),
+        ({"result": "timeout", "error": "…", "error_kind": "timeout"}, Criteria(), (None, False, None), "no answer came in time"),
+    ],
+    ids=["slow", "late-first-token", "forgets", "breaks-rules", "refused", "died", "timeout"],
+)  # fmt: skip
+def test_each_verdict_stands_on_its_own_and_the_statement_names_the_kind(changes, criteria, verdict, said):
+    """Law: slow and forgetful are no failures of capacity, a timeout proves none; what was proved below stands, with what is above it by its kind."""
+    above = rung(12000, **changes)
+    assert three(judge_length([above], criteria, BASE)) == verdict
+    assert passes(criteria, BASE, [above]) is False
+    window = window_of([*proved(8192), above], criteria)
+    assert window.verified == 8192
+    assert said in window.statement.english
+
+
+def test_a_little_short_is_unsure_and_more_facts_settle_it():
+    """Law: what chance explains is neither passed nor failed; facts asked again count once."""
+    one = rung(canaries=canaries(8))
+    assert judge_length([one], Criteria(), BASE).recalls is None
+    assert judge_length([one, one.model_copy(update={"attempt": 2})], Criteria(), BASE).recalls is None
+    others = [rung(attempt=2 + n, prompt_hash=f"{n}" * 16, canaries=canaries(9)) for n in range(2)]
+    assert judge_length([one, *others], Criteria(), BASE).recalls is True
+
+
+def test_a_model_that_cannot_do_the_test_is_searched_by_what_can_be_told():
+    base = BASE.model_copy(update={"hit": 5, "able": False})
+    assert passes(Criteria(), base, [rung(canaries=canaries(1))]) is True
+    assert window_of(proved(8192), base=base).verified is None
+
+
+def test_facts_found_by_meaning_are_no_part_of_the_verdict():
+    """Law: a text whose facts are all found by name and none by meaning recalls."""
+    one = rung(canaries=canaries(9).model_copy(update={"non_literal_hit": 0, "non_literal_asked": 6}))
+    assert judge_length([one], Criteria(), BASE).recalls is True
+
+
+def test_attempts_under_two_windows_are_not_mixed():
+    """Law: where the window changed in between, nothing is claimed, and both windows are named."""
+    results = [*(one.model_copy(update={"window": 16384}) for one in proved(8192)), rung(4000, window=4096)]
+    window = window_of(results, target_input=8000)
+    assert window.verified is None
+    assert window.target_reached is None
+    assert [one.tokens for one in window.lengths] == [4000]
+    assert "16,384" in window.statement.english
+    assert "4,096" in window.statement.english
+    same = [one.model_copy(update={"window": 16384}) for one in proved(8192)]
+    assert window_of([*same, rung(4000, window=None)]).verified == 8192
+
+
+def test_the_verdict_under_other_criteria_is_another_one():
+    """Law: the hash covers every criterion and nothing else; the same attempts under other criteria give their own verdict."""
+    loose, strict = Criteria(min_generation_tps=10), Criteria(min_generation_tps=30)
+    assert loose.hash != strict.hash
+    assert loose.hash == Criteria(min_generation_tps=10).hash
+    assert window_of(proved(8192), loose).verified == 8192
+    assert window_of(proved(8192), strict).verified is None
