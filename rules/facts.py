@@ -1473,6 +1473,18 @@ GPU_API = Fact(
 )
 SEVERAL_DEVICES = _yes("device.several", words("More than one accelerator is in use"))
 UNEQUAL_DEVICES = _yes("device.unequal", words("The accelerators in use have different sizes"))
+DEVICE_FILL = _ratio(
+    "device.fill", words("How full the fullest device was at the longest length, as a share of its memory")
+)
+POWER_RATIO = _ratio("device.power_ratio", words("Power that the devices drew at the longest length over the shortest"))
+DEVICE_USE = Fact(
+    "device.use_long",
+    float,
+    words("How busy the devices were at the longest length, on average"),
+    unit="percent",
+    low=0.0,
+    high=100.0,
+)
 LINK_SLOW = _yes("device.link_slow", words("A device is connected over a slow link"))
 LINK_USE = _ratio(
     "device.link_use", words("What went over the busiest device's link, as a share of what the link can carry")

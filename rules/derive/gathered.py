@@ -13,7 +13,7 @@ from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
 from rules.derive.failure import only_follows
-from rules.derive.numbers import sent_on_purpose
+from rules.derive.numbers import sent_on_purpose, tells_speed
 from rules.engine.derivation import Reading, Sight, derivation, mirror, reading
 from rules.facts import (
     CANCELLED_SECONDS,
@@ -264,7 +264,11 @@ def shape_of(pairs: Iterable[tuple[float, float]]) -> str | None:
 @derivation(reads=(LogEvent, RungResult), gives=(SPEED_SHAPE,))
 def speed_shape(sight: Sight) -> Iterator[Reading]:
     """Name the shape of the prefill speed: measured, else by the log's timings."""
-    rungs = [(e, r) for e, r in sight.of(RungResult) if r.prefill_tps and r.cold is not False and r.input_tokens]
+    rungs = [
+        (e, r)
+        for e, r in sight.of(RungResult)
+        if r.cold is not False and tells_speed(r.input_tokens, r.cached_tokens, r.prefill_tps)
+    ]
     shape = shape_of((float(r.input_tokens), float(r.prefill_tps or 0)) for _e, r in rungs)
     if shape is not None:
         yield reading(SPEED_SHAPE, shape, rungs[-1][0])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, SampledPeaks
 from probes.evidence.records import Evidence
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
+    DEVICE_FILL,
     DEVICE_LOST_SEEN,
+    DEVICE_USE,
     FIT_FAILED_SEEN,
     GPU_VENDOR,
     GRAPHS_SEEN,
@@ -22,6 +25,7 @@ from rules.facts import (
     MAJOR_FAULTS,
     OS,
     OTHER_VRAM_BYTES,
+    POWER_RATIO,
     RAM_AVAILABLE_BYTES,
     SERVER_GROWTH_BYTES,
     SHARED_GROWTH_BYTES,
@@ -96,6 +100,44 @@ def memory(sight: Sight) -> Iterator[Reading]:
     ]
     if before and after:
         yield reading(SERVER_GROWTH_BYTES, max(0, after[-1] - before[0]), last)
+
+
+@derivation(reads=(DeviceReadings, SampledPeaks), gives=(DEVICE_FILL, POWER_RATIO, DEVICE_USE))
+def at_length(sight: Sight) -> Iterator[Reading]:
+    """Give how full, how busy and how hungry the devices were at the longest length, against the shortest.
+
+    Memory that spills shows as a full device that is busy while it draws less: it waits. What a driver does not tell stays unknown.
+    """
+    total = {
+        device.id: device.total_bytes
+        for _evidence, readings in sight.of(DeviceReadings)
+        for device in readings.devices
+        if device.total_bytes and device.memory == "dedicated"
+    }
+    rungs = [(evidence, one) for evidence, one in sight.of(SampledPeaks) if one.rung]
+    if not rungs:
+        return
+    lengths = sorted({one.rung for _evidence, one in rungs if one.rung})
+    long = [(evidence, one) for evidence, one in rungs if one.rung == lengths[-1]]
+    last = long[-1][0]
+    fills = [
+        used / total[device]
+        for _evidence, one in long
+        for device, used in one.devices_peak_bytes.items()
+        if device in total
+    ]
+    if fills:
+        yield reading(DEVICE_FILL, round(min(max(fills), 1.0), 4), last)
+    busy = [mean for _evidence, one in long for mean in one.utilization_mean.values()]
+    if busy:
+        yield reading(DEVICE_USE, round(min(max(busy), 100.0), 2), last)
+    powers = {
+        length: [sum(one.power_mean_watts.values()) for _e, one in rungs if one.rung == length and one.power_mean_watts]
+        for length in (lengths[0], lengths[-1])
+    }
+    short, at_long = powers[lengths[0]], powers[lengths[-1]]
+    if len(lengths) > 1 and short and at_long and median(short) > 0:
+        yield reading(POWER_RATIO, round(median(at_long) / median(short), 4), last)
 
 
 _LANE_BPS = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6, 7: 15125e6}

@@ -46,3 +46,12 @@ def fisher_less(hit_a: int, asked_a: int, hit_b: int, asked_b: int) -> float:
         return 1.0
     low = max(0, hits - asked_a)
     return sum(math.comb(asked_b, k) * math.comb(asked_a, hits - k) for k in range(low, hit_b + 1)) / total
+
+
+LEAST_TIMED_S = 0.1
+"""A prefill that took less is mostly overhead: its speed says nothing about length."""
+
+
+def tells_speed(tokens: int, cached: int | None, tokens_per_second: float | None) -> bool:
+    """Say whether a prompt took long enough to be read for its speed to mean something."""
+    return bool(tokens_per_second) and (tokens - (cached or 0)) / (tokens_per_second or 1.0) >= LEAST_TIMED_S

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from probes.evidence.records import Evidence
 from probes.evidence.rungs import RungResult
-from rules.derive.numbers import ratio
+from rules.derive.numbers import ratio, tells_speed
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     GENERATION_LONG,
@@ -43,7 +43,13 @@ def over_length(sight: Sight) -> Iterator[Reading]:
         ("prefill_tps", PREFILL_SHORT, PREFILL_LONG, PREFILL_RATIO),
         ("generation_tps", GENERATION_SHORT, GENERATION_LONG, GENERATION_RATIO),
     ):
-        points = _medians([(r.rung or r.input_tokens, getattr(r, name), e) for e, r in rungs if getattr(r, name)])
+        told = [
+            (e, r)
+            for e, r in rungs
+            if getattr(r, name)
+            and (name != "prefill_tps" or tells_speed(r.input_tokens, r.cached_tokens, r.prefill_tps))
+        ]
+        points = _medians([(r.rung or r.input_tokens, getattr(r, name), e) for e, r in told])
         if not points:
             continue
         lengths |= {tokens for tokens, _, _ in points}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.evidence.events import LogEvent
+from probes.evidence.request import TruncationReading
 from probes.evidence.rungs import LadderPlan
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from rules.derive.numbers import COMMON_DEFAULTS, near, ratio
@@ -47,7 +48,7 @@ LONG_DEFAULT = 32768
 
 
 @derivation(
-    reads=(WindowReading, LogEvent, Configuration, ModelFile, ModelIdentity, LadderPlan),
+    reads=(WindowReading, LogEvent, Configuration, ModelFile, ModelIdentity, LadderPlan, TruncationReading),
     gives=(
         WINDOW_ASKED,
         WINDOW_TRAINED,
@@ -110,6 +111,10 @@ def windows(sight: Sight) -> Iterator[Reading]:
         yield reading(WINDOW_TRAINED, file.trained_window or None, evidence)
     for evidence, identity in sight.of(ModelIdentity):
         yield reading(WINDOW_TRAINED, identity.trained_window or None, evidence)
+    for evidence, cut in sight.of(TruncationReading):
+        if cut.verdict == "refused" and cut.window:
+            # by what a server refuses it shows its window, whatever else is told of it
+            yield reading(WINDOW_IN_FORCE, cut.window, evidence)
     for evidence, plan in sight.of(LadderPlan):
         yield reading(WINDOW_WANTED, plan.target, evidence)
     for evidence, window in sight.of(WindowReading):

@@ -23,11 +23,13 @@ from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, before
 from rules.facts import (
     CONTROL_SAYS,
+    DEVICE_FILL,
     FAILURE_KINDS,
     GENERATION_LONG,
     NEED_OF_DEVICES,
     ONE_DEVICE_FULL,
     OS,
+    POWER_RATIO,
     SHARED_GROWTH_BYTES,
     SPEED_SHAPE,
     SPEED_STEP,
@@ -52,7 +54,7 @@ RULE = Rule(
             if_false=-FAIR,
         ),
         Clue(
-            words("Shared memory grew while it ran."), SHARED_GROWTH_BYTES > 256 * 2**20, if_true=STRONG, if_false=-FAIR
+            words("Shared memory grew while it ran."), SHARED_GROWTH_BYTES > 500 * 2**20, if_true=STRONG, if_false=-FAIR
         ),
         Clue(words("The log says that memory went to the host."), SPILL_SEEN.is_(True), if_true=FAIR),
         Clue(
@@ -71,6 +73,18 @@ RULE = Rule(
         Clue(
             words("What the model takes nearly fills the card, or more."),
             NEED_OF_DEVICES > 0.9,
+            if_true=FAIR,
+            if_false=-SLIGHT,
+        ),
+        Clue(
+            words("The card was at least 92 % full at the longest length."),
+            DEVICE_FILL >= 0.92,
+            if_true=FAIR,
+            if_false=-FAIR,
+        ),
+        Clue(
+            words("The cards draw clearly less power at the longest length: they wait."),
+            POWER_RATIO < 0.8,
             if_true=FAIR,
             if_false=-SLIGHT,
         ),

@@ -15,9 +15,12 @@ from rules.derive import all_derivations
 from rules.engine import Derivations, Fact, Known, Unknown, derivation, mirror, reading
 from rules.facts import (
     CONFLICTS,
+    DEVICE_FILL,
+    DEVICE_USE,
     LINK_REPLAYS,
     LINK_SLOW,
     LINK_USE,
+    POWER_RATIO,
     SYMPTOM,
     TOLD_SLOTS,
     VOCABULARY,
@@ -226,3 +229,34 @@ def test_how_much_of_a_link_was_used_is_of_the_busiest_device_and_way():
     assert facts_of(EvidenceSet(pieces[1:])).value(LINK_USE) is None
     told = facts_of(EvidenceSet([found(Answer(question="link", value="slow"), source="user")]))
     assert told.value(LINK_SLOW) is True
+
+
+def test_a_card_that_is_full_and_waits_at_length_is_told_by_what_it_draws():
+    """Law: fill, use and power are those of the longest length, power against the shortest; unified memory has no fill, one length no ratio."""
+
+    def peaks(rung, used, watts, busy):
+        return found(
+            SampledPeaks(
+                phase=f"rung {rung}", rung=rung, samples=9, seconds=9.0, hz=1.0, devices_peak_bytes={"nvidia:0": used, "apple:0": used},
+                power_mean_watts={"nvidia:0": watts}, utilization_mean={"nvidia:0": busy},
+            ),
+            source="measured",
+        )  # fmt: skip
+
+    cards = DeviceReadings(
+        devices=(
+            Device(id="nvidia:0", name="card", vendor="nvidia", total_bytes=1000),
+            Device(id="apple:0", name="M", vendor="apple", memory="unified", total_bytes=500),
+        )
+    )
+    pieces = [
+        found(cards, source="machine"),
+        peaks(2048, 600, 200.0, 97.0),
+        peaks(32768, 950, 80.0, 99.0),
+        peaks(32768, 940, 120.0, 98.0),
+    ]
+    facts = facts_of(EvidenceSet(pieces))
+    assert (facts.value(DEVICE_FILL), facts.value(DEVICE_USE), facts.value(POWER_RATIO)) == (0.95, 99.0, 0.5)
+    one = facts_of(EvidenceSet(pieces[:2]))
+    assert (one.value(DEVICE_FILL), one.value(POWER_RATIO)) == (0.6, None)
+    assert facts_of(EvidenceSet(pieces[:1])).value(DEVICE_FILL) is None
