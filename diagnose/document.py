@@ -10,7 +10,7 @@ from diagnose.case import Case
 from diagnose.findings import said_by_probes
 from diagnose.questions import QUESTIONS
 from diagnose.version import version
-from diagnose.window import WindowVerdict, window_verdict
+from diagnose.window import WindowVerdict, other_criteria, window_verdict
 from probes.allocation import NOT_ALLOCATED
 from probes.backends.commands import detect_backend
 from probes.evidence.events import LogEvent
@@ -738,6 +738,9 @@ def _notes(case: Case, run: int, window: WindowVerdict) -> Iterable[str]:
     for ended in case.payloads(LadderFound, run):
         if ended.stopped in {"budget", "died"}:
             yield f"The way up the lengths ended early. {ended.why}"
+    other = other_criteria(case, run)
+    if other is not None:
+        yield other.english
     if window.unable:
         yield "This model cannot do the recall test even at a short length, so nothing is said about recall."
     for entry in case.of("run-ended", run):

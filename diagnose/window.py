@@ -343,6 +343,25 @@ def _statement(
     )
 
 
+def other_criteria(case: Case, run: int) -> Words | None:
+    """Say so where a run was judged by other criteria than the one before it: its verdict is another verdict."""
+    mine = case.payloads(Criteria, run)
+    before = [(other, kept[-1]) for other in range(1, run) if (kept := case.payloads(Criteria, other))]
+    if not mine or not before or before[-1][1].hash == mine[-1].hash:
+        return None
+    other, old = before[-1]
+    values = old.model_dump(exclude={"fixed_at"})
+    changed = [name for name, value in mine[-1].model_dump(exclude={"fixed_at"}).items() if values[name] != value]
+    return words(
+        "This run was judged by other criteria than run {other} (changed: {names}; hash {hash_before}, now {hash_now}): it is another verdict, "
+        "and says nothing about what a change to the server did.",
+        other=other,
+        names=", ".join(changed),
+        hash_before=old.hash,
+        hash_now=mine[-1].hash,
+    )
+
+
 def window_verdict(case: Case, run: int) -> WindowVerdict:
     """Judge the window that a run proved."""
     criteria = (case.payloads(Criteria, run) or [Criteria()])[-1]

@@ -2,7 +2,10 @@
 
 import pytest
 
-from diagnose.window import judge_length, judge_window, passes
+from diagnose.case import Case
+from diagnose.options import RunOptions
+from diagnose.running import begin
+from diagnose.window import judge_length, judge_window, other_criteria, passes
 from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, DepthHit, RecallBase, RungResult
 
 BASE = RecallBase(style="question", at_tokens=1024, hit=27, asked=27, able=True, constraints_met=3, constraints_asked=3)
@@ -104,3 +107,21 @@ def test_the_verdict_under_other_criteria_is_another_one():
     assert loose.hash == Criteria(min_generation_tps=10).hash
     assert window_of(proved(8192), loose).verified == 8192
     assert window_of(proved(8192), strict).verified is None
+
+
+def test_a_run_under_other_criteria_says_so(tmp_path, monkeypatch):
+    """Law: criteria of a run are written before its first rung, with a hash; a run under others names what changed, one under the same says nothing."""
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path))
+    with Case.create(None, tool_version="0", name="c") as case:
+        for criteria in (Criteria(), Criteria(), Criteria(min_generation_tps=30)):
+            _options, fixed, resumed = begin(case, RunOptions(), criteria)
+            assert not resumed
+            assert fixed.fixed_at is not None
+            again = begin(case, RunOptions(), Criteria(repeats=9))
+            assert (again[1].repeats, again[2]) == (3, True)
+            case.append("run-ended", {})
+        assert other_criteria(case, 1) is None
+        assert other_criteria(case, 2) is None
+        said = other_criteria(case, 3)
+        assert "min_generation_tps" in said.english
+        assert Criteria(min_generation_tps=30).hash in said.english
