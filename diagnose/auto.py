@@ -198,13 +198,9 @@ def choose(
         if test.kind != "change" or test.quality != "none":
             continue
         start = test.value_of(test.start, facts)
-        if test.variable == "ctx" and options.target and isinstance(to, int) and to < options.target:
-            if not isinstance(start, int) or to <= start:
-                # a shorter window than there is, is no way to the target
-                continue
-            # a longer one is wanted: as long as the target, in one step
-            to = options.target
-            if (test.variable, repr(to)) in passed_over:
+        if test.variable == "ctx" and options.target and isinstance(to, int):
+            to = _on_the_way(to, start, options.target)
+            if to is None or (test.variable, repr(to)) in passed_over - {tried_key(test, facts)}:
                 continue
         value = [*to] if isinstance(to, tuple) else to
         try:
@@ -235,6 +231,14 @@ def choose(
         )
         return step, changed
     return None
+
+
+def _on_the_way(to: int, start: Any, target: int) -> int | None:
+    """Give the window to set on the way to a target; None where this change is no way to it."""
+    if isinstance(start, int) and to > start:
+        # a longer window: as long as the target in one step, and no longer
+        return target if start < target else None
+    return to if to >= target else None
 
 
 def _value(value: Any) -> str:

@@ -95,8 +95,10 @@ def _windows(case: Case, before: int, after: int, result: Comparison) -> None:
         next((int(w.in_force) for w in reversed(case.payloads(WindowReading, run)) if w.in_force), None)
         for run in (before, after)
     ]
+    tried = max((length.tokens for length in two.lengths), default=0)
     rows: tuple[tuple[Words, int | None, int | None, bool], ...] = (
-        (words("Window in force"), in_force[0], in_force[1], False),
+        # a longer window is a gain of its own only where no length beyond the old one was tried; where one was, that decides
+        (words("Window in force"), in_force[0], in_force[1], 0 < tried <= (in_force[0] or 0)),
         (words("Longest prompt that ran"), one.fits, two.fits, True),
         (words("Longest prompt that was fast enough"), one.fast_enough, two.fast_enough, False),
         (words("Longest prompt that was used"), one.recalls, two.recalls, True),

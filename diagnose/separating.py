@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from diagnose.case import Case
 from diagnose.readback import Changed
+from diagnose.steps import started_by
 from probes.backends.commands import as_text, change_command, detect_backend
 from probes.evidence.errors import CtxDoctorError
-from probes.evidence.subject import Configuration
 
 
 def command_of(case: Case, run: int) -> tuple[str, ...] | None:
     """Give the server's command line as a run had it, or None."""
-    found = [(record.source, one.command) for record, one in case.evidence(run).of(Configuration) if one.command]
-    # what a server tells of its own child is no command that a person starts
-    return next((command for source, command in found if source == "process"), found[0][1] if found else None)
+    return started_by(case.evidence(run)) or None
 
 
 LEVERS = ("speculation", "mmproj", "mmproj_offload", "ubatch", "batch", "tensor_split", "split_mode", "parallel", "kv_unified", "flash_attention",

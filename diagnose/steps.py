@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,10 +41,9 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         return _as_question(step)
     if step.kind != "change":
         return step
-    commands = [reading.command for _record, reading in evidence.of(Configuration) if reading.command]
     identity = evidence.last(BackendIdentity)
     model = evidence.last(ModelIdentity)
-    argv = commands[-1] if commands else ()
+    argv = started_by(evidence)
     backend = (
         (identity.name if identity is not None else None) or backend_hint or (detect_backend(argv) if argv else None)
     )
@@ -75,6 +75,27 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
 def _by_its_own(variable: str) -> bool:
     """Say whether Ollama's requests and Modelfiles set it: they go before the environment of ``ollama serve``."""
     return any(name == variable for name, _kind in MODELFILE.values())
+
+
+def started_by(evidence: EvidenceSet) -> tuple[str, ...]:
+    """Give the command that a person starts the server with: what they launched, else the process's own with the variables that hold for it."""
+    readings = [(record, one) for record, one in evidence.of(Configuration) if one.command]
+    launched = [one.command or () for record, one in readings if record.origin == "launch command"]
+    if launched:
+        return launched[0]
+    if not readings:
+        return ()
+    _record, reading = next((one for one in reversed(readings) if one[0].source == "process"), readings[-1])
+    argv = reading.command or ()
+    variables = [
+        setting.raw
+        for setting in reading.settings.values()
+        if setting.source == "process"
+        and re.match(r"[A-Z][A-Z0-9_]*=", setting.raw)
+        and not setting.raw.endswith(("=(set)", "=***"))
+        and setting.raw not in argv
+    ]
+    return (*dict.fromkeys(variables), *argv)
 
 
 def most_useful(judgement: Judgement, closers: Iterable[Closer], most: int = MOST_USEFUL) -> list[Words]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from diagnose import auto, look
 from diagnose.auto import choose, run_auto, terminal_asks, walk_auto
 from diagnose.case import Case
 from diagnose.cli import command_line
-from diagnose.goal import reached
+from diagnose.goal import SLACK, nothing_left, reached
 from diagnose.ledger import confirmed, ledger
 from diagnose.leftovers import end_leftovers
 from diagnose.means import ByCommand
@@ -29,7 +30,7 @@ from diagnose.opening import answers_health
 from diagnose.options import RunOptions
 from diagnose.restoring import restore_interrupted, restoring, running_already
 from diagnose.ui import Silent
-from diagnose.window import WindowVerdict
+from diagnose.window import LengthVerdict, WindowVerdict
 from probes.evidence.errors import InputError
 from probes.evidence.records import found
 from probes.evidence.request import Launch
@@ -223,12 +224,39 @@ def test_enter_is_yes_and_the_end_of_input_leaves(monkeypatch, typed, given):
         terminal_asks(words("Do this step?"))
 
 
+@pytest.mark.parametrize(
+    ("to", "start", "target", "given"),
+    [
+        (2048, 1024, 4096, 4096),  # longer, and in one step as long as wanted
+        (32_768, 1024, 4096, 4096),  # and no longer
+        (32_768, 4096, 4096, None),  # it is long enough
+        (16_384, 32_768, 8192, 16_384),  # shorter saves memory, down to the target
+        (4096, 32_768, 8192, None),
+        (8192, None, 4096, 8192),
+        (2048, None, 4096, None),
+    ],
+)
+def test_a_window_is_changed_only_on_the_way_to_the_target(to, start, target, given):
+    assert auto._on_the_way(to, start, target) == given
+
+
 def test_a_model_that_cannot_do_the_recall_test_reaches_its_target_by_what_can_be_tested():
     assert reached(WindowVerdict(target_input=1000, target_reached=True))
     assert reached(WindowVerdict(target_input=1000, unable=True, fits=1000, fast_enough=995))
     assert not reached(WindowVerdict(target_input=1000, unable=True, fits=1000, fast_enough=None))
     assert not reached(WindowVerdict(target_input=1000, unable=False, fits=1000, fast_enough=1000))
     assert not reached(WindowVerdict(fits=1000, fast_enough=1000, unable=True))
+    assert reached(WindowVerdict(target_input=3904, unable=True, fits=3827, fast_enough=3827))
+    assert not reached(WindowVerdict(target_input=3904, unable=True, fits=3700, fast_enough=3700))
+
+
+def test_where_all_lengths_held_or_the_target_is_reached_nothing_is_left():
+    held = LengthVerdict(1000, 3, fits=True, fast_enough=True, recalls=None)
+    assert nothing_left(WindowVerdict(lengths=(held,)))
+    assert not nothing_left(WindowVerdict(lengths=()))
+    assert not nothing_left(WindowVerdict(lengths=(held, replace(held, fits=False))))
+    assert not nothing_left(WindowVerdict(lengths=(held, replace(held, recalls=False))))
+    assert not nothing_left(WindowVerdict(lengths=(held,), target_input=4000, target_reached=False))
 
 
 # -- the server as it was -------------------------------------------------------------------------------------------------------------------
@@ -442,7 +470,7 @@ def test_two_single_steps_in_the_right_order_reach_the_target(home, capsys):
         assert [[one.name for one in line.variables] for line in lines] == [["flash_attention"], ["parallel"]]
         assert [(line.single, line.prediction, line.kept) for line in lines] == [(True, "held", True)] * 2
         assert confirmed(case) == {"kv-quant-needs-flash-attn": 2, "slots-divide-ctx": 3}
-    assert document["window"]["fits"]["tokens"] >= 0.99 * (2048 - document["window"]["output_tokens"])
+    assert document["window"]["fits"]["tokens"] >= 2048 - document["window"]["output_tokens"] - SLACK
     assert [change["run"] for change in document["changes"]] == [2, 3]
     assert shown.err.index("Step 1: change flash_attention") < shown.err.index("Step 2: change parallel")
     assert "own command is unchanged" in shown.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from diagnose.separating import command_of
 from diagnose.standing import kept_as_it_was
 from diagnose.steps import with_command
 from diagnose.ui import Silent
+from probes.backends.commands import parse_command
 from probes.backends.http import Http
 from probes.backends.recognise import recognise
 from probes.backends.standing import standing_of
@@ -35,6 +37,7 @@ from probes.evidence.rungs import Criteria
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
 from rules.verdict import Cost, NextTest
 from tests.backends.standing_like import LmStudioLike, OllamaLike, RouterLike
+from tests.backends.tiny_mlx import make_model
 
 
 class Told(Silent):
@@ -58,9 +61,14 @@ def home(tmp_path, monkeypatch):
 
 
 def run_auto_at(server, name, target, capsys, *more):
+    """Walk, with a tokenizer that counts as the server does: one token a byte."""
+    folder = Path("tokenizer")
+    if not folder.exists():
+        folder.mkdir()
+        make_model(folder)
     code = command_line(
         ["run", server.url, "--auto", "--yes", "--target", str(target), "--budget", "60s", "--case", name,
-         "--symptom", "forgetting", "--format", "json", *more]
+         "--symptom", "forgetting", "--format", "json", "--tokenizer", str(folder), *more]
     )  # fmt: skip
     shown = capsys.readouterr()
     return code, json.loads(shown.out), shown.err
@@ -143,6 +151,7 @@ from diagnose.case import Case
 from diagnose.options import RunOptions
 from diagnose.standing import kept_as_it_was, put_into_force
 from diagnose.ui import Silent
+from probes.backends.commands import parse_command
 from probes.backends.http import Http
 from probes.backends.recognise import recognise
 url = sys.argv[1]
@@ -281,6 +290,23 @@ def test_the_command_of_a_case_is_what_a_person_starts(home):
         case.add(found(Configuration(command=("llama-server", "--port", "5")), source="server", run=1))
         case.add(found(Configuration(command=("ollama", "serve")), source="process", run=1))
         assert command_of(case, 1) == ("ollama", "serve")
+
+
+def test_what_a_person_launched_is_what_is_printed(home):
+    """Law: wrappers, folder and variables of --launch stay in the printed command; of a process, the variables that hold for it."""
+    step = NextTest(kind="change", variable="parallel", start=2, to=1, cost=Cost(minutes=1), reason="")
+    shell = ("sh", "-c", 'cd "a b" && exec llama-server -m "$M" -np 2')
+    process = parse_command(("llama-server", "-m", "m", "-np", "2"), {"LLAMA_ARG_CTX_SIZE": "2048", "HOME": "/root"})
+    launched = found(parse_command(shell), source="process", origin="launch command")
+    seen = found(process, source="process", origin="process 7")
+    assert with_command(step, EvidenceSet([launched, seen])).command == shlex.join(
+        ("sh", "-c", 'cd "a b" && exec llama-server -m "$M" -np 1')
+    )
+    made = with_command(step, EvidenceSet([seen]))
+    assert made.command == "LLAMA_ARG_CTX_SIZE=2048 llama-server -m m -np 1"
+    assert made.undo == "LLAMA_ARG_CTX_SIZE=2048 llama-server -m m -np 2"
+    ctx = step.model_copy(update={"variable": "ctx", "start": 2048, "to": 4096})
+    assert with_command(ctx, EvidenceSet([seen])).command == "LLAMA_ARG_CTX_SIZE=4096 llama-server -m m -np 2"
 
 
 def test_only_what_the_interface_takes_is_chosen(home):
