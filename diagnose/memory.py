@@ -8,6 +8,7 @@ had mapped when it failed, less what it had allocated by then, are the program's
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from probes.evidence.machine import (
 from probes.evidence.records import Evidence, EvidenceSet, Why, found, not_found
 from probes.evidence.request import Launch
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, Setting, WindowReading
-from probes.model_file.context import ContextSettings
+from probes.model_file.context import ContextSettings, as_engine
 from probes.model_file.explain import ORDER, failed_allocation, overflows, place_of, score
 from probes.model_file.planner import DEFAULT_MARGIN, GivenDevice, Model, Options
 from probes.model_file.projector import read_projector
@@ -192,6 +193,7 @@ def _asked(evidence: EvidenceSet, *, running: bool) -> _Asked:
     settings = settings_of(configuration)
     if engine in SERVES_ONE and "parallel" not in configuration.settings:
         settings = replace(settings, parallel=1, kv_unified=False)
+    settings = as_engine(settings, engine, _build_number(identity))
     if settings.ctx == 0 and running:
         settings = replace(settings, ctx=_ctx_in_force(evidence, settings) or 0)
     model = Model.read(file.path)
@@ -201,6 +203,12 @@ def _asked(evidence: EvidenceSet, *, running: bool) -> _Asked:
     if options.draft == "mtp" and not model.shape.draft_layers:
         options = replace(options, draft="")
     return _Asked(model, settings, options, draft, _value(configuration, "mmap") is not False, notes)
+
+
+def _build_number(identity: BackendIdentity | None) -> int | None:
+    """Read llama.cpp's build number, as in b11434; None where it is not told."""
+    match = re.match(r"b(\d{3,6})\b", (identity.version if identity is not None else None) or "")
+    return int(match[1]) if match else None
 
 
 def _ctx_in_force(evidence: EvidenceSet, settings: ContextSettings) -> int | None:

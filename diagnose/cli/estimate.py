@@ -77,6 +77,12 @@ def estimate_command(
             help="take the work space from llama.cpp's own llama-fit-params: on the path, itself, or beside a llama-server",
         ),
     ] = None,
+    build: Annotated[
+        str | None,
+        typer.Option(
+            "--build", metavar="N", help="llama.cpp's build, such as b5898: older ones reserve more work space"
+        ),
+    ] = None,
     output_format: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="write there instead of to standard output")
@@ -111,6 +117,7 @@ def estimate_command(
             "backend": backend,
             "settings": settings,
             "planner": planner,
+            "build": build,
             "output_format": output_format,
             "out": out,
             "quiet": quiet,

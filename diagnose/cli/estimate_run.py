@@ -29,6 +29,7 @@ VALUES = {
     "--tensor-split": "tensor_split", "-ts": "tensor_split", "--gpu-layers": "gpu_layers", "-ngl": "gpu_layers",
     "--n-cpu-moe": "n_cpu_moe", "--draft": "draft", "--mmproj": "mmproj", "--levers": "levers", "--backend": "backend",
     "--settings": "settings", "--format": "output_format", "--out": "out", "--planner": "planner",
+    "--build": "build",
 }  # fmt: skip
 """Options that take one value → the parameter."""
 REPEATED = {"--gpu": "gpu", "--override-tensor": "override", "-ot": "override", "--margin": "margin"}
@@ -41,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "ctx": None, "kv": None, "parallel": None, "kv_unified": None, "batch": None, "ubatch": None, "swa_full": False, "flash_attn": "auto",
     "gpu": None, "ram": None, "tensor_split": None, "gpu_layers": None, "override": None, "cpu_moe": False, "n_cpu_moe": 0,
     "no_kv_offload": False, "draft": None, "mmproj": None, "no_mmproj_offload": False, "margin": None, "levers": None, "backend": None,
-    "settings": None, "output_format": "text", "out": None, "quiet": False, "planner": None,
+    "settings": None, "output_format": "text", "out": None, "quiet": False, "planner": None, "build": None,
 }  # fmt: skip
 
 
@@ -112,6 +113,7 @@ def _cache_types(kv: str | None) -> dict[str, str | None]:
 
 def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
     from diagnose.estimating import bad_line, document, settings_from  # noqa: PLC0415 - not needed for --help
+    from probes.model_file.context import as_engine  # noqa: PLC0415
     from probes.model_file.planner import LEVERS, Model  # noqa: PLC0415
 
     model = Model.read(path)
@@ -119,8 +121,10 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
     options, draft = _options(choices, len(devices))
     order = _order(choices["levers"], LEVERS)
     own = _own_planner(choices, notes)
+    build = _build(choices["build"])
     if choices["settings"] is None:
         asked, ignored = settings_from(given)
+        asked = as_engine(asked, None, build)
         found = document(
             model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored}, own_planner=own
         )
@@ -131,6 +135,7 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
             continue
         try:
             asked, ignored = settings_from({**given, **_object(line)})
+            asked = as_engine(asked, None, build)
         except InputError as error:
             sys.stderr.write(f"ctxdoctor: line {number} of the settings: {error}\n")
             yield json_line(bad_line(model, number, str(error)))
@@ -317,6 +322,15 @@ def _options(choices: dict[str, Any], devices: int) -> tuple[Options, Model | No
         ),
         draft,
     )
+
+
+def _build(text: str | None) -> int | None:
+    if text is None:
+        return None
+    number = text.lower().removeprefix("b")
+    if not number.isascii() or not number.isdigit() or len(number) > 6:
+        raise InputError("--build is the number of a llama.cpp build, such as b5898")
+    return int(number)
 
 
 def _layers(text: str | None) -> int | None:

@@ -6,7 +6,7 @@ Facts: llama.cpp build 11434 (``llama_context`` constructor, ``llama_init_from_m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .shape import _CSA, _HCA, Shape
@@ -146,6 +146,20 @@ class Memory:
     kv_bytes: int
     state_bytes: int
     output_bytes: int
+
+
+FEWER_LOGITS = 9500
+"""From about this build on llama-server reserves logits for one token a slot, and makes masks as f16; before, for the whole micro-batch, and f32."""
+_RESERVES_ALL = frozenset({"ik_llama.cpp", "koboldcpp", "llama-cpp-python"})
+"""Programs on llama.cpp's library that let it reserve logits for the whole micro-batch, whatever its build."""
+
+
+def as_engine(settings: ContextSettings, engine: str | None, build: int | None) -> ContextSettings:
+    """Give the settings with what this engine and build reserve. An unknown build is taken as a new one."""
+    old = engine in {None, "llama.cpp"} and build is not None and build < FEWER_LOGITS
+    if old or engine in _RESERVES_ALL:
+        return replace(settings, outputs=max(1, settings.ubatch), wide_masks=old)
+    return settings
 
 
 def pad(value: int, to: int = PAD) -> int:

@@ -358,3 +358,14 @@ def test_sizes_are_read_as_they_are_written(size):
     assert parse_size(size) == size
     assert parse_size(f"{size}MiB") == size << 20 if size < 1 << 40 else True
     assert isinstance(show_size(size), str)
+
+
+def test_an_older_build_reserves_logits_for_the_whole_micro_batch(ask, llama):
+    """Law: with an older build the work space grows by about those logits; what is no build number is an error of the user."""
+    sizes = {}
+    for build in ("b11434", "5898"):
+        code, out, _ = ask(llama, "--gpu", "24GiB", "--ctx", "8192", "--format", "json", "--build", build)
+        assert code == 0
+        sizes[build] = json.loads(out)["devices"][0]["compute_bytes"]
+    assert sizes["5898"] - sizes["b11434"] > 100 * 1024**2
+    assert ask(llama, "--build", "tomorrow")[0] == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.model_file.context import ContextSettings
+from probes.model_file.context import ContextSettings, as_engine
 from probes.model_file.placement import HOST
 from probes.model_file.planner import GivenDevice, Model, Options, Planner
 
@@ -69,3 +69,20 @@ def test_several_kinds_of_devices_and_engines_are_among_them():
     assert len(RECORDED["logs"]) >= 10
     assert {len(log["device"]) for log in RECORDED["logs"]} == {1, 2}
     assert all(log["source"] and log["build"] for log in RECORDED["logs"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "build", "outputs", "wide"),
+    [
+        ("llama.cpp", 11434, 0, False),
+        ("llama.cpp", 5898, 256, True),
+        (None, 5898, 256, True),
+        ("llama.cpp", None, 0, False),
+        ("koboldcpp", None, 256, False),
+        ("ik_llama.cpp", None, 256, False),
+        ("text-generation-webui", None, 0, False),
+    ],
+)
+def test_older_builds_and_other_programs_reserve_more(engine, build, outputs, wide):
+    asked = as_engine(ContextSettings(ubatch=256), engine, build)
+    assert (asked.outputs, asked.wide_masks) == (outputs, wide)
