@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from diagnose import agenda
@@ -14,6 +15,7 @@ from probes.base import ProbeContext
 from probes.evidence.answers import Answer
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria, LadderPlan
+from probes.evidence.words import Words, words
 from probes.ladder.canaries import Canary
 from probes.ladder.rungs import Ladder, RungText, ladder_rungs
 
@@ -40,8 +42,32 @@ class _Named:
     name: str
 
 
+def told(ahead: Forecast, budget_s: float) -> tuple[Words, ...]:
+    """Say lengths, requests, tokens and minutes, a line each."""
+    return (
+        words("- Prompt lengths that are tried, in tokens: {lengths}", lengths=", ".join(map(str, ahead.rungs))),
+        words(
+            "- At most {requests} requests with {prompt} prompt tokens in all, and {generated} tokens of answers",
+            requests=ahead.requests,
+            prompt=ahead.prompt_tokens,
+            generated=ahead.generated_tokens,
+        ),
+        words(
+            "- About {minutes} minutes at {speed} prompt tokens per second; it ends after {budget} minutes at the latest",
+            minutes=max(1, round(ahead.seconds / 60)),
+            speed=f"{GUESSED_TPS:.0f}",
+            budget=max(1, round(budget_s / 60)),
+        ),
+    )
+
+
 def _text(rung: int) -> RungText:
     return RungText(rung, "", rung, tuple(Canary("", "") for _ in range(SHORT_RUNG_CANARIES)), ())
+
+
+def _blank(rungs: tuple[int, ...]) -> Ladder:
+    """Give texts of those lengths that are not written: costs need no more."""
+    return Ladder(tuple(_text(rung) for rung in rungs), 0, "", 0)
 
 
 def forecast(
@@ -65,7 +91,7 @@ def forecast(
     except InputError:
         return None
     known = agenda.Known(
-        shape=Shape(window, target, output, rungs, lambda: Ladder(tuple(_text(rung) for rung in rungs), 0, "", 0)),
+        shape=Shape(window, target, output, rungs, partial(_blank, rungs)),
         plan=LadderPlan(rungs=rungs, target=target, output_tokens=output),
         criteria=criteria,
         budget_s=budget_s,
@@ -82,6 +108,7 @@ def forecast(
 
 def of(known: agenda.Known, backend: str) -> Forecast:
     """Add up what the probes would send that a run makes which knows no more than this."""
+    known = replace(known, shape=replace(known.shape, written=partial(_blank, known.shape.rungs)))
     context = ProbeContext(
         backend=cast("Any", _Named(backend)), counter=cast("Any", _Named("")), ends_at=time.monotonic() + known.budget_s
     )

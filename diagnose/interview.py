@@ -16,7 +16,7 @@ from diagnose.case import Case
 from diagnose.console import Terminal
 from diagnose.detect import Seen, find_servers, look_at
 from diagnose.finish import tell
-from diagnose.forecast import GUESSED_TPS, Forecast, forecast
+from diagnose.forecast import Forecast, forecast, told
 from diagnose.judging import judge_run, judged
 from diagnose.language import spoken
 from diagnose.options import RunOptions
@@ -366,21 +366,7 @@ def announce(talk: Talk, aim: Aim, plan: Forecast | None, budget_s: float) -> No
     elif aim.seen is not None:
         lines.append(words("- Server: {server}", server=described(aim.seen)))
     if plan is not None:
-        lines += [
-            words("- Prompt lengths that are tried, in tokens: {lengths}", lengths=", ".join(map(str, plan.rungs))),
-            words(
-                "- At most {requests} requests with {prompt} prompt tokens in all, and {generated} tokens of answers",
-                requests=plan.requests,
-                prompt=plan.prompt_tokens,
-                generated=plan.generated_tokens,
-            ),
-            words(
-                "- About {minutes} minutes at {speed} prompt tokens per second; it ends after {budget} minutes at the latest",
-                minutes=max(1, round(plan.seconds / 60)),
-                speed=f"{GUESSED_TPS:.0f}",
-                budget=max(1, round(budget_s / 60)),
-            ),
-        ]
+        lines += told(plan, budget_s)
     else:
         lines += [
             words("- The window is not known before the server answers; prompts go up to that length"),

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from diagnose import agenda, look, memory
+from diagnose import agenda, forecast, look, memory
 from diagnose.history import settle
 from diagnose.judging import judge_run
 from diagnose.opening import opened
@@ -187,6 +187,10 @@ def _measure(one: Walk) -> None:
         start_anew=(lambda: _watched_anew(one, sampler, start_anew(one, "fresh", ends))) if one.server else None,
     )
     shape = shape_of(one, window_of(one))
+    if one.mode == "run":
+        # the guided walk has said it before it asked whether to start
+        for line in forecast.told(forecast.of(known_of(one, shape), backend.name), one.options.budget_s):
+            one.ui.say(line)
     sampler.start()
     try:
         first = one.options.first if not one.options.first else ("asking", *one.options.first)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,10 @@ def test_a_run_measures_judges_and_reports(server, tmp_path):
     assert document["subject"]["backend"]["name"] == "llama.cpp"
     assert document["verdict"]["causes"][0]["id"] == "slots-divide-ctx"
     assert done.returncode == 1
+    said = re.search(r"At most (\d+) requests with (\d+) prompt tokens", done.stderr)
+    assert said, done.stderr
+    # what is said before is the most; no run sends half as much again
+    assert document["sent"]["requests"] <= 1.5 * int(said[1])
     assert document["sent"]["requests"] > 0
     assert document["criteria"]["hash"]
     assert {
