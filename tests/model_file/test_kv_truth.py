@@ -6,9 +6,12 @@ from collections import Counter
 
 import pytest
 
+from probes.model_file.architectures import RULES
 from probes.model_file.compute import ERROR_BYTES, ERROR_SHARE, compute_bytes
 from probes.model_file.context import ContextSettings, Refused, memory_of
 from probes.model_file.planner import Model
+from tests.tools.architectures import PAGE
+from tests.tools.architectures import main as architectures_page
 
 MIB = 1024**2
 
@@ -138,3 +141,10 @@ def test_the_second_set_is_exact_too(truth_models, more_truth, more_truth_models
     assert outcomes["ok", "refused"] == 0
     assert outcomes["refused", "ok"] <= 0.05 * outcomes["refused", "refused"]
     assert outcomes["ok", "ok"] > 1500
+
+
+def test_the_page_of_architectures_is_fresh():
+    """Law: the page says of every known architecture what was compared; run python -m tests.tools.architectures where this fails."""
+    assert architectures_page(["--check"]) == 0
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name in RULES)
