@@ -6,11 +6,12 @@ them at every length), and whether it finds facts whose question shares no word 
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from probes.attempt import SEVERAL, WELL, Asking, Attempts, decide_asking
+from probes.attempt import FEW, SEVERAL, WELL, Asking, Attempts, decide_asking
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.errors import CtxDoctorError, InputError
 from probes.evidence.records import Evidence, found, not_found
@@ -25,6 +26,8 @@ NON_LITERAL = 6
 MOSTLY = 0.7
 """Share of near-duplicates in the short text on which a model shows whether it tells them apart: only those are asked."""
 LEAST_TWINS = 4
+SHARE = 0.08
+"""Where the look for the way alone took more than this share of what the budget has left, nothing else is asked."""
 FOUND = 0.5
 """A model that finds this share of them in a short text can be asked them: by chance, one of the six names is right as often as one in six."""
 
@@ -52,14 +55,18 @@ class AskingProbe(Probe):
         context.progress.report("how this model answers best", 0.0, f"{self.tokens} tokens")
         try:
             text = self._text(context, near_duplicates=0.0, non_literal=NON_LITERAL)
+            begun = time.monotonic()
             asking, shares = decide_asking(context, text)
+            # on a slow server the budget is for the lengths, not for what is reported apart
+            slow = time.monotonic() - begun > SHARE * context.time_left()
             if not shares:
                 yield not_found(
                     WayOfAsking, "failed", "no way of asking was answered", run=context.run, origin="asking"
                 )
                 return
-            named = self._named(context, text, asking, text.non_literal) if max(shares.values()) > 0 else []
-            twins = self._twins(context, asking) if asking.style == "question" and max(shares.values()) >= WELL else []
+            best = 0.0 if slow else max(shares.values())
+            named = self._named(context, text, asking, text.non_literal) if best > 0 else []
+            twins = self._twins(context, asking) if asking.style == "question" and best >= WELL else []
         except CtxDoctorError as failure:
             yield not_found(WayOfAsking, "failed", str(failure), run=context.run, origin="asking")
             return
@@ -94,8 +101,15 @@ class AskingProbe(Probe):
             return build_ladder(lengths, context.counter, seed=context.seed + 49_979_687, reserve=16).rungs[0]
 
     def _named(self, context: ProbeContext, text: RungText, asking: Asking, facts: Sequence[NonLiteral]) -> list[bool]:
+        """Ask as long as enough may still be found; fewer where each one is a prefill of its own."""
         attempts = Attempts(context, asking)
-        attempts.ask_non_literal(text.text, facts, text.tokens)
+        left = list(facts)
+        while left and attempts.named.count(False) <= (1 - FOUND) * len(facts):
+            if attempts.ask_non_literal(text.text, [left.pop(0)], text.tokens, text.non_literal) is not None:
+                break
+            if attempts.resumes is False and len(facts) > FEW:
+                facts = facts[:FEW]
+                left = left[: max(0, FEW - len(attempts.named))]
         return attempts.named
 
     def _twins(self, context: ProbeContext, asking: Asking) -> list[bool]:

@@ -231,8 +231,13 @@ class Attempts:
         self.result = self._result(text, attempt, error, ended, phase, cold=cold, constraints=constraints)
         yield found(self.result, source="measured", run=context.run, origin=name)
 
-    def ask_non_literal(self, prompt: str, facts: Sequence[NonLiteral], tokens: int) -> RequestError | None:
-        """Ask facts whose question shares no word with them, one by one; not where each one costs a long prefill."""
+    def ask_non_literal(
+        self, prompt: str, facts: Sequence[NonLiteral], tokens: int, others: Sequence[NonLiteral] = ()
+    ) -> RequestError | None:
+        """Ask facts whose question shares no word with them, one by one; not where each one costs a long prefill.
+
+        ``others`` stand in the text too: an answer that names one of their people as well is none.
+        """
         style = self.asking.style
         budget = 12 + (REASONING_ROOM if self.asking.reasoning and style == "question" else 0)
         distinct = list({one.fact: one for one in facts}.values())
@@ -258,7 +263,7 @@ class Attempts:
                 # no room for the longer question is our own doing, not the length's failure
                 return None if completion.error.error == "exceeds-window" else completion.error
             self._see_resumption(completion)
-            self.named.append(hits_name(completion.text or "", one, distinct, style))
+            self.named.append(hits_name(completion.text or "", one, [*distinct, *others], style))
         return None
 
     def _ask_code(self, prompt: str, task: Task, tokens: int) -> tuple[ConstraintScore | None, RequestError | None]:
