@@ -43,6 +43,7 @@ from rules.facts import (
     REFUSED_BELOW_ASKED,
     REFUSED_OVER_WINDOW,
     REPEATED_LIMIT_SECONDS,
+    SYMPTOM,
     TOLD_FAILED_WHILE,
     TOLD_SECONDS_TO_FAILURE,
     TOLD_WHEN,
@@ -305,12 +306,18 @@ def at_start(sight: Sight) -> Iterator[Reading]:
         yield reading(FAILURE_AT_START, False, evidence)
 
 
-@derivation(needs=(FAILURE_ABOUT,), gives=(IS_MEMORY_FAILURE,))
+@derivation(reads=(RungResult,), needs=(FAILURE_ABOUT, SYMPTOM), gives=(IS_MEMORY_FAILURE,))
 def memory_failure(sight: Sight) -> Iterator[Reading]:
-    """Say whether the failure is about memory."""
-    about = sight.known(FAILURE_ABOUT)
+    """Say whether the failure is about memory. Where slowness or forgetting is complained of, or nothing, and every length ran, it is not."""
+    about, symptom = sight.known(FAILURE_ABOUT), sight.known(SYMPTOM)
     if about is not None:
         yield reading(IS_MEMORY_FAILURE, about.value in MEMORY_KINDS, source=about.source, origin=about.origin)
+        return
+    rungs = sight.of(RungResult)
+    complained = None if symptom is None else symptom.value
+    ran = [evidence for evidence, rung in rungs if rung.error_kind is None and rung.result in {"passed", "failed"}]
+    if complained in {None, "slow-long-context", "forgetting"} and len(rungs) == len(ran) > 1:
+        yield reading(IS_MEMORY_FAILURE, False, ran[-1])
 
 
 @derivation(reads=(ConcurrencyTrial,), gives=(REPEATED_LIMIT_SECONDS,))

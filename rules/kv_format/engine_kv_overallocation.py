@@ -19,7 +19,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
 from rules.facts import (
     ALLOC_COMPONENT,
     IS_MEMORY_FAILURE,
@@ -79,7 +79,7 @@ RULE = Rule(
             ALLOC_COMPONENT.one_of("kv", "state"),
             if_false=-FAIR,
         ),
-        Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_false=-FAIR),
+        Clue(words("The failure is about memory."), IS_MEMORY_FAILURE.is_(True), if_false=-DECISIVE),
         Clue(
             words("In all, the log has half more than the model file needs with these settings."),
             LOGGED_OF_PREDICTED > 1.5,

@@ -513,3 +513,26 @@ def test_two_texts_that_part_after_their_first_tokens_were_changed_on_the_way(re
     """Law: a cache that gives the first few tokens of each prompt and no more works; none, or half of them, says another thing."""
     reuse = CacheReuse(prefix_tokens=1500, cached_on_repeat=repeated, cached_on_extension=extended, how="counted")
     assert facts(reuse).value(f.BEGINNING_CHANGED) is said
+
+
+def test_where_every_length_ran_no_failure_is_about_memory():
+    """Law: a full-size cache that was asked for and works is no cause of slowness; where lengths failed, or memory is complained of, it stays open."""
+
+    def rung(number, **more):
+        kept = {
+            "rung": 1000 * number,
+            "attempt": number,
+            "input_tokens": 1000 * number,
+            "output_tokens": 8,
+            "result": "passed",
+        }
+        return RungResult(**{**kept, **more})
+
+    ran = [rung(1), rung(2)]
+    assert facts(*ran).value(f.IS_MEMORY_FAILURE) is False
+    assert facts(*ran, *answers(symptom="slow-long-context")).value(f.IS_MEMORY_FAILURE) is False
+    assert facts(*ran, *answers(symptom="immediate-oom")).value(f.IS_MEMORY_FAILURE) is None
+    assert (
+        facts(rung(1), rung(2, result="died", error="gone", error_kind="connection-lost")).value(f.IS_MEMORY_FAILURE)
+        is not True
+    )
