@@ -33,7 +33,12 @@ class Terminal:
         if self.quiet:
             return
         self.finish_progress()
-        sys.stderr.write(f"{said}\n")
+        text = str(said)
+        if "--" not in text:  # what is there to be copied is not broken by us
+            from diagnose.prompter import columns_of, fitted  # noqa: PLC0415 - only where something is said
+
+            text = fitted(text, columns_of(sys.stderr))
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     def progress(self, what: str, done: float, detail: str) -> None:

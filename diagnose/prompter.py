@@ -68,6 +68,53 @@ def ways_of(screen: Screen) -> list[tuple[str, Way, Words]]:
     return ways
 
 
+def keys_of(screen: Screen) -> str:
+    """Give the keys of the ways out, in a few words."""
+    short = {
+        Way.DO_NOT_KNOW: words("I don't know"),
+        Way.BACK: words("back"),
+        Way.HELP: words("help"),
+        Way.STOP: words("stop asking"),
+    }
+    return ", ".join(f"{key} = {short[way]}" for key, way, _ in ways_of(screen))
+
+
+def fitted(text: str, columns: int | None) -> str:
+    """Break lines between words at a terminal's width, each with its own indent; as they are where there is no width."""
+    if not columns or columns < _NARROWEST:
+        return text
+    from reports.terminal import wrap  # noqa: PLC0415 - reports are only needed at the end
+
+    out = []
+    for line in text.split("\n"):
+        lead = line[: len(line) - len(line.lstrip())]
+        out += [lead + piece for piece in wrap(line, columns - 1 - len(lead))] or [line]
+    return "\n".join(out)
+
+
+_NARROWEST = 30
+
+
+def _clipped(text: str, columns: int) -> str:
+    """Cut a line that is wider than its room, in its middle: names end in what tells them apart."""
+    from reports.escape import width  # noqa: PLC0415 - reports are only needed at the end
+
+    if width(text) <= columns or columns < _NARROWEST:
+        return text
+    half = (columns - 1) // 2
+    head = next(text[:end] for end in range(len(text), -1, -1) if width(text[:end]) <= columns - 1 - half)
+    tail = next(text[start:] for start in range(len(text) + 1) if width(text[start:]) <= half)
+    return f"{head}…{tail}"
+
+
+def columns_of(sink: IO[str]) -> int | None:
+    """Give the width of the terminal behind a stream; None where there is none."""
+    try:
+        return os.get_terminal_size(sink.fileno()).columns if sink.isatty() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
 class Plain:
     """Numbered lines: for dumb terminals, pipes, screen readers, and wherever cursor keys cannot be trusted."""
 
@@ -78,6 +125,7 @@ class Plain:
     def tell(self, text: str) -> None:
         """Show lines."""
         sink = self._sink or sys.stderr
+        text = fitted(text, columns_of(sink))
         try:
             sink.write(text + "\n")
         except UnicodeEncodeError:
@@ -184,7 +232,7 @@ class Keys:
 
     def tell(self, text: str) -> None:
         """Show lines."""
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(fitted(text, columns_of(sys.stderr)) + "\n")
         sys.stderr.flush()
 
     def ask(self, screen: Screen) -> Given:
@@ -198,7 +246,9 @@ class Keys:
     def _one(self, screen: Screen) -> Given:
         import questionary  # noqa: PLC0415 - only where it is used
 
-        choices: list[Any] = [questionary.Choice(text, value=name) for name, text in screen.options]
+        # A line that does not fit is cut by the terminal, without a sign of it.
+        room = (columns_of(sys.stderr) or 1_000) - 4
+        choices: list[Any] = [questionary.Choice(_clipped(text, room), value=name) for name, text in screen.options]
         ways = ways_of(screen)
         if ways:
             choices.append(questionary.Separator())
@@ -218,12 +268,16 @@ class Keys:
     def _several(self, screen: Screen) -> Given:
         import questionary  # noqa: PLC0415 - only where it is used
 
-        choices = [questionary.Choice(text, value=name, checked=name in screen.chosen) for name, text in screen.options]
-        keys = ", ".join(f"{key} = {text}" for key, _, text in ways_of(screen))
+        room = (columns_of(sys.stderr) or 1_000) - 6
+        choices = [
+            questionary.Choice(_clipped(text, room), value=name, checked=name in screen.chosen)
+            for name, text in screen.options
+        ]
+        keys = keys_of(screen)
         asked = questionary.checkbox(
             screen.title,
             choices,
-            instruction=str(words("(space marks, Enter goes on; nothing marked: I don't know; {keys})", keys=keys)),
+            instruction=str(words("(space marks, Enter goes on; {keys})", keys=keys)),
             use_jk_keys=False,
             input=self._input,
             output=self._output,
@@ -250,7 +304,7 @@ class Keys:
     def _typed(self, screen: Screen) -> Given:
         import questionary  # noqa: PLC0415 - only where it is used
 
-        keys = ", ".join(f"{key} = {text}" for key, _, text in ways_of(screen))
+        keys = keys_of(screen)
         hint = f"{screen.hint}; " if screen.hint else ""
         if screen.kind == "lines":
             hint += str(words("Escape, then Enter ends it")) + "; "
