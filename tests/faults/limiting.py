@@ -1,6 +1,6 @@
-"""A proxy with a limit of its own in front of a real server of the tiny model: longer prompts are refused, cut, dropped, or kill the server.
+"""A proxy with a limit of its own in front of a real server of the tiny model: longer prompts are refused, cut, dropped, torn, or kill the server.
 
-Run by its path, it is a server that dies: ``python limiting.py LIMIT PORT -- COMMAND`` starts the command, passes everything on from PORT, and ends with
+Run by its path, it is a server that dies: ``python limiting.py LIMIT PORT [FAULT] -- COMMAND`` starts the command, passes everything on from PORT, and ends with
 SIGKILL, its server first, at a prompt of more than LIMIT tokens (one a byte).
 """
 
@@ -49,6 +49,9 @@ class _Handler(BaseHTTPRequestHandler):
         proxy = self.proxy
         if self.path.endswith(("completion", "completions")):
             body, length = _cut(body, proxy.limit if proxy.fault == "cuts" else None)
+            if proxy.fault == "no-logprobs" and (b'"n_probs"' in body or b'"logprobs"' in body):
+                self._answer(400, b'{"error": {"message": "logprobs is not supported", "code": 400}}')
+                return
             if length > proxy.limit:
                 if proxy.fault == "kills":
                     proxy.kill()
@@ -71,6 +74,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", answer.getheader("Content-Type") or "application/json")
             self.send_header("Connection", "close")
             self.end_headers()
+            streamed = "event-stream" in (answer.getheader("Content-Type") or "")
+            if streamed and self.proxy.fault in {"drops", "swaps"}:
+                events = answer.read().split(b"\n\n")
+                self.wfile.write(b"\n\n".join(_torn(events, swap=self.proxy.fault == "swaps")))
+                return
             while piece := answer.read1(65536):
                 self.wfile.write(piece)
                 self.wfile.flush()
@@ -86,6 +94,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _torn(events: list[bytes], *, swap: bool) -> list[bytes]:
+    """Leave out every third event of a stream, or swap every third with the one after it; the last ones, with the counts, stay where they are."""
+    head, tail = events[:-3], events[-3:]
+    for place in range(1, len(head) - 1, 3):
+        if swap:
+            head[place], head[place + 1] = head[place + 1], head[place]
+        else:
+            head[place] = b""
+    return [one for one in head if one] + tail
 
 
 def _cut(body: bytes, to: int | None) -> tuple[bytes, int]:
@@ -110,7 +129,7 @@ def _cut(body: bytes, to: int | None) -> tuple[bytes, int]:
     return json.dumps(asked).encode(), length
 
 
-def main(limit: int, port: int, command: list[str]) -> None:
+def main(limit: int, port: int, command: list[str], fault: str = "kills") -> None:
     """Serve until the limit is passed, or the command ends."""
     inner = subprocess.Popen(command)
 
@@ -121,11 +140,12 @@ def main(limit: int, port: int, command: list[str]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     at = command[command.index("--port") + 1]
-    Proxy(f"http://127.0.0.1:{at}", "kills", limit, die, port)
+    Proxy(f"http://127.0.0.1:{at}", fault, limit, die, port)
     signal.signal(signal.SIGTERM, lambda *_: inner.terminate())
     with contextlib.suppress(KeyboardInterrupt):
         inner.wait()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[4:])
+    begins = sys.argv.index("--")
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[begins + 1 :], *sys.argv[3:begins])

@@ -158,3 +158,37 @@ def test_a_flaky_run_with_launch_replays_on_a_fresh_server(model, tmp_path):
     assert [one["because"] for one in of_kind(document, "restarted")] == ["fresh"]
     assert any("freshly started" in note for note in document["notes"])
     assert document["window"]["fits"]["ok"] is True
+
+
+@pytest.mark.parametrize("fault", ["drops", "swaps"])
+def test_a_stream_that_is_torn_changes_no_length(model, tmp_path, fault):
+    """Law: chunks that are lost or out of order end no session, and the window is the server's all the same."""
+    with Server(server_command(model, "-c", "4096", "-np", "1"), log_path=tmp_path / "log") as server:
+        server.start()
+        assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 60).healthy
+        proxy = limiting.Proxy(server.url, fault, 0, lambda: None)
+        document, done = run(proxy.url, folder=tmp_path)
+    resolution, output = (of_kind(document, "ladder_plan")[-1][name] for name in ("resolution", "output_tokens"))
+    assert 4096 - output - resolution <= document["window"]["fits"]["tokens"] <= 4096 - output, done.stderr
+    assert document["verdict"]["named"] == []
+
+
+def test_a_server_that_refuses_log_probabilities_is_measured_all_the_same(model, tmp_path):
+    """Law: where next tokens cannot be compared, that stands as not offered; the window and the chains of facts are measured."""
+    flags = ("-c", "4096", "-np", "1", "-fa", "on", "-ctk", "q8_0", "-ctv", "q8_0")
+    port = free_port()
+    command = (
+        sys.executable,
+        limiting.__file__,
+        "9999999",
+        str(port),
+        "no-logprobs",
+        "--",
+        *server_command(model, *flags),
+    )
+    asked = ("--launch", " ".join(command), "--symptom", "forgetting", "--ladder", "512,1024")
+    document, done = run(f"http://127.0.0.1:{port}", *asked, folder=tmp_path)
+    pieces = [one for one in document["evidence"] if one["kind"] == "next_tokens"]
+    assert pieces, done.stderr
+    assert all(one["data"] is None and one["unavailable"]["why"] == "not-offered" for one in pieces)
+    assert document["window"]["fits"]["ok"] is True
