@@ -6,7 +6,9 @@ written here. A project without a form of its own gets neutral fields, and is sa
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -161,6 +163,53 @@ FORMS: Final[dict[str, Form]] = {
             ),
         ),
     )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """How a long request is sent to a server: where, under which name the prompt goes, and whether it may be given as exact token numbers."""
+
+    port: int
+    path: str
+    prompt: str
+    fields: tuple[str, ...]
+    options: str
+    exact: bool = False
+
+
+_OPENAI: Final = '"max_tokens": {answer}'
+REQUESTS: Final[dict[str, RequestForm]] = {
+    "llama.cpp": RequestForm(
+        8080, "/completion", "prompt", ("temperature",), '"n_predict": {answer}, "cache_prompt": False', exact=True
+    ),
+    "ollama": RequestForm(
+        11434,
+        "/api/generate",
+        "prompt",
+        ("model", "stream"),
+        '"raw": True, "options": {{"num_ctx": {window}, "num_predict": {answer}, "temperature": 0}}',
+    ),
+    "vllm": RequestForm(8000, "/v1/completions", "prompt", ("model", "temperature"), _OPENAI, exact=True),
+    "sglang": RequestForm(
+        30000,
+        "/generate",
+        "input_ids",
+        (),
+        '"sampling_params": {{"max_new_tokens": {answer}, "temperature": 0}}',
+        exact=True,
+    ),
+    "mlx-lm": RequestForm(8080, "/v1/completions", "prompt", ("model", "temperature"), _OPENAI),
+    "lm-studio": RequestForm(1234, "/v1/completions", "prompt", ("model", "temperature"), _OPENAI),
+    "koboldcpp": RequestForm(
+        5001,
+        "/api/v1/generate",
+        "prompt",
+        (),
+        '"max_length": {answer}, "max_context_length": {window}, "temperature": 0.01',
+    ),
+    "tabbyapi": RequestForm(5000, "/v1/completions", "prompt", ("model", "temperature"), _OPENAI),
+    "text-generation-webui": RequestForm(5000, "/v1/completions", "prompt", ("temperature",), _OPENAI),
 }
 ALIASES: Final[dict[str, str]] = {
     "llamacpp": "llama.cpp",
@@ -402,7 +451,8 @@ class _Fill:
                 (words("Position scaling"), plain(s.runtime.rope) if s.runtime.rope is not None else None),
             ]
         )
-        return "\n".join(p for p in (settings, self._hardware(), self._model()) if p)
+        nothing = str(words("unknown"))
+        return "\n".join(p for p in (settings, self._hardware(), self._model()) if p and p != nothing) or nothing
 
     def _windows(self) -> Ours | None:
         w = self.document.subject.window
@@ -539,13 +589,48 @@ class _Fill:
             steps.append(
                 sentence(words("The same with {tokens} input tokens passes.", tokens=count(self.passing.input_tokens)))
             )
-        return "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
+        listed = "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
+        return "\n\n".join(part for part in (listed, self._request(failing)) if part)
+
+    def _request(self, failing: int | None) -> str:
+        """The smallest request that failed as a command to run: the length is exact or near, the text is nobody's."""
+        way = REQUESTS.get(self.form.id)
+        if failing is None or way is None:
+            return ""
+        document = self.document
+        answer = (self.failing.output_tokens if self.failing else None) or document.window.output_tokens or 16
+        body = {
+            "model": json.dumps(visible(document.subject.model.name or "MODEL")),
+            "stream": "False",
+            "temperature": "0",
+        }
+        fields = [f'"{way.prompt}": ' + (f"[1000] * {failing}" if way.exact else f'"word " * {failing}')]
+        fields += [f'"{name}": {body[name]}' for name in way.fields]
+        if way.options:
+            asked = document.subject.window.asked or document.subject.window.in_force or failing + answer
+            fields.append(way.options.format(answer=answer, window=asked))
+        program = "import json; print(json.dumps({" + ", ".join(fields) + "}))"
+        port = re.search(r":(\d{2,5})(?:/|$)", document.subject.backend.url or "")
+        address = f"http://127.0.0.1:{port[1] if port else way.port}{way.path}"
+        locked = any(word.startswith("--api-key") for word in document.subject.backend.command or ())
+        key = '-H "Authorization: Bearer $API_KEY" ' if locked else ""
+        line = f"python3 -c {shlex.quote(program)} | curl -sS {address} {key}-H 'Content-Type: application/json' -d @-"
+        lead = (
+            words("The same as a command: one token again and again, so the length is exact and the text is nobody's.")
+            if way.exact
+            else words("The same as a command: one word again and again, about a token each.")
+        )
+        note = words("It shows limits of length, memory and time; where recall failed, facts have to be in the text.")
+        return f"{lead} {note}\n\n{fence(line, 'sh', longest_line=ROOM.get().command)}"
 
     def _has_command(self) -> bool:
         return any("command" in parts or "describe-and-steps" in parts for _, parts in self.form.fields)
 
     def _describe_and_steps(self) -> str:
-        return "\n\n".join(p for p in (self._describe(), self._command(), self._steps(), self._expected()) if p)
+        command = self._command()
+        if command:
+            command = f"{_LEADS['command']}\n\n{command}"
+        return "\n\n".join(p for p in (self._describe(), command, self._steps(), self._expected()) if p)
 
     def _expected(self) -> str:
         w = self.document.window

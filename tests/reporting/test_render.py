@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -169,6 +172,31 @@ def test_a_bug_report_holds_what_a_maintainer_asks_for() -> None:
         "POST /completion", "--cache-type-k f16", "this is the smallest that failed", "What was looked at and set aside", "llama_kv_cache: size = 8192.00 MiB",
     ):  # fmt: skip
         assert part in report
+
+
+@pytest.mark.parametrize("target", FORMS)
+def test_the_smallest_failing_request_is_a_command_that_makes_it(target: str) -> None:
+    report = drawn("spill", "bug-report", target)
+    (line,) = [one for one in report.splitlines() if one.startswith("python3 -c ")]
+    words_of = shlex.split(line)
+    assert words_of[:2] == ["python3", "-c"]
+    made = subprocess.run([sys.executable, "-c", words_of[2]], capture_output=True, text=True, check=True).stdout
+    body = json.loads(made)
+    prompt = body.get("prompt", body.get("input_ids"))
+    assert (len(prompt) if isinstance(prompt, list) else len(prompt.split())) == 73728
+    assert "256" in made[-200:] or "256" in made[:200]  # the reserve for the answer is part of what fails
+    assert words_of[words_of.index("curl") + 2].startswith("http://127.0.0.1:")
+
+
+def test_a_model_with_any_name_does_not_break_out_of_the_command() -> None:
+    whole = spill().model_dump(mode="json", by_alias=True)
+    whole["subject"]["model"]["name"] = 'a\'; rm -rf ~; echo "$(id)" `id` \\'
+    report = render(CaseDocument.model_validate(whole), "bug-report", target="vllm", redact=False)
+    (line,) = [one for one in report.splitlines() if one.startswith("python3 -c ")]
+    program = shlex.split(line)[2]
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert json.loads(made)["model"] == whole["subject"]["model"]["name"]
+    assert shlex.split(line)[3:6] == ["|", "curl", "-sS"]
 
 
 # Length --------------------------------------------------------------------------------------------------------------
