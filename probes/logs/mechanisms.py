@@ -61,7 +61,7 @@ _NAMES: tuple[tuple[str, str, str | None], ...] = (
     # effective-context
     ("effective-context-quality", r"lost in the middle|needle[- ]in|\bruler\b|nolima|effective context|(?:quality|accuracy|recall|comprehension)\b.{0,20}(?:drops?|degrad\w*|declin\w*|falls?)\b.{0,40}(?:context|length|long|tokens)|degrad\w* (?:at|with|over|in) (?:long|longer|large) context", r"cache|quanti"),
     ("rope-scaling-misuse", rf"\brope\b.{{0,20}}(?:scal\w*|freq\w*|base|factors?|issue|wrong|config\w*|bug)|\byarn\b|longrope|rope_scaling|dynamic ntk|{_BABBLE}\b.{{0,80}}{_PAST} ?~? ?(?:2048|4096|8192|16384|32768|131072|[248]k|16k|32k)\b|{_PAST} ?~? ?(?:2048|4096|8192|32768|[248]k|32k)\b.{{0,60}}{_BABBLE}", None),
-    ("context-shift", r"context[- ]?shift\w*|ctx[-_]shift|rolling window|context[- ]overflow\w*|shift\w* the (?:slot )?context|n_discard|context (?:length|limit|window) (?:is |was )?(?:exceeded|reached)|컨텍스트 ?(?:시프트|넘치|초과)", r"disable\w* context|no context shift|not (?:available|supported)|--no-context-shift"),
+    ("context-shift", r"context[- ]?shift\w*|ctx[-_]shift|rolling window|shift\w* the (?:slot )?context|n_discard|crash\w*.{0,24}context (?:length|limit|window) (?:is |was )?(?:exceeded|reached)|컨텍스트 ?시프트", r"disable\w* context|no context shift|not (?:available|supported)|--no-context-shift"),
     ("backend-attention-bug", rf"(?:sliding[- ]window|\bi?swa\b|local attention|attention (?:mask|sinks?|bias)|chunked attention)\b.{{0,40}}(?:bug|wrong|ignored|incorrect\w*|missing|not (?:implemented|applied))|{_BABBLE}\b.{{0,60}}{_LONG}|{_LONG}\b.{{0,60}}{_BABBLE}|prompts? longer than \S+ tokens.{{0,80}}{_BABBLE}|{_BABBLE}\b.{{0,60}}prompts? longer than", r"cache (?:hit|reuse)|quanti"),
     ("long-session-drift", r"(?:after|over) (?:many|\d+|several|dozens of) (?:turns|messages|tool calls|iterations|steps)\b.{0,80}(?:loops?|repeat\w*|forget\w*|drift\w*|los\w+)|\bdrift(?:s|ing)?\b|long (?:\w+ )?sessions?\b.{0,60}(?:loops?|repeat\w*|degrad\w*|forget\w*)", None),
     # window-limits
@@ -73,7 +73,7 @@ _NAMES: tuple[tuple[str, str, str | None], ...] = (
     ("default-ctx-tier-changed", r"(?:default|tiered|vram[- ]based|automatic)\b.{0,12}(?:context|num_ctx|ctx)\w*\b.{0,60}(?:changed|tiers?|vram|new version|upgrad\w*|updat\w*|262144|256k)|default_num_ctx|after (?:the |an )?(?:update|upgrade)\b.{0,60}(?:context|ctx)\b", None),
     ("server-config-not-applied", rf"(?:settings?|config\w*|options?|parameters?|flags?|arguments?|env(?:ironment)? (?:variables?|file)|\.env file|slider|presets?|yaml|max_position_embeddings|max prompt size|maximum prompt size|prompt size)\b.{{0,60}}(?:ignored|not (?:\w+ )?(?:applied|honou?red|respected|read|picked up|passed|taken)|no effect|nothing for|does(?:n.t| not) (?:\w+ )?(?:apply|affect|do anything|read|respect|change)|non-?functional)|(?:ignor\w+|does(?:n.t| not) (?:read|respect|honou?r|apply|affect))\b.{{0,40}}(?:settings?|config\w*|env\b|max_position|{_WINDOW}|maximum prompt)|(?:context|window)\b.{{0,24}}cannot be changed|not (?:to have been |been )?passed (?:on )?to|we set in .{{0,30}}(?:why|not|still)|설정.{{0,16}}(?:적용(?:이|되지)? ?(?:안|않)|무시)", None),
     ("request-option-ignored", r"num_ctx\b.{0,60}(?:ignored|not (?:honou?red|respected|passed|sent|applied)|no effect|never)|(?:ignor\w*|drop\w*|never sets?|but never)\b.{0,30}(?:num_ctx|options\.num_ctx|n_ctx)|openai[- ](?:compat\w*|endpoint)\b.{0,60}(?:ignor\w*|num_ctx|context)|regardless of (?:the|which)\b.{0,40}(?:\bapi\b|endpoint)|ignored regardless|request omits", None),
-    ("client-ctx-mismatch", r"exceeds? (?:the )?(?:available |maximum |model.s )?context (?:size|length|window)|(?:longer|larger|bigger|greater) than (?:the )?(?:model.s |model )(?:context|window|max\w*)|keep the first \d+ tokens|exceed_context_size|(?:exceeding|exceeds) the context window|prompt (?:is )?too long|maximum context length is|report\w* (?:the )?wrong (?:context|window)|(?:context|limit)\b.{0,30}(?:hard-?coded|mismatch\w*)", r"pool"),
+    ("client-ctx-mismatch", r"exceeds? (?:the )?(?:available |maximum |model.s )?context (?:size|length|window)|(?:longer|larger|bigger|greater) than (?:the )?(?:model.s |model )(?:context|window|max\w*)|keep the first \d+ tokens|exceed_context_size|(?:exceeding|exceeds) the context window|context[- ]overflow\w*|exceeds the (?:model.s )?(?:actual |real )?(?:context|window)|prompt (?:is )?too long|maximum context length is|report\w* (?:the )?wrong (?:context|window)|(?:context|limit)\b.{0,30}(?:hard-?coded|mismatch\w*)", r"pool"),
     ("output-budget-eats-window", r"max_(?:new_|completion_|output_)?tokens\b.{0,60}(?:subtract\w*|reserv\w*|eats|truncat\w*)|reserv\w*\b.{0,40}(?:for (?:the )?)(?:output|response|answer|generation|completion)|(?:output|response) (?:budget|reserve)", None),
     # time-and-size-limits
     ("gpu-watchdog-timeout", r"ring\b.{0,24}time-?out|\btdr\b|watchdog|gpu (?:job |command )?(?:hangs?|time-?out|resets?)|device ?lost\w*|errordevicelost|impacting ?interactivity|VK_ERROR_DEVICE_LOST|monopoli[sz]ing the gpu", None),
@@ -98,6 +98,191 @@ _NAMES: tuple[tuple[str, str, str | None], ...] = (
     ("hardware-fault", r"\bxid ?\d+|fallen off the bus|\bpsu\b|power supply|\brisers?\b|overheat\w*|overclock\w*|faulty|hardware (?:fault|error|defect)", None),
 )  # fmt: skip
 
+_CONCEPTS: dict[str, str] = {
+    "memory": r"\b(?:v?ram|memory|OOMs?|OOM-?ing|OOMed|allocat\w*|MiB|GiB)\b|out of memory|cudamalloc|메모리",
+    "full": rf"{_OOM}|\bOOM(?:s|ing|ed)?\b|runs? out|ran out|exceeds?|overflow\w*|not enough|insufficient|full\b|fail\w* to (?:load|allocate)|does(?:n.t| not) fit|crash\w*|can(?:no|.)t (?:be )?load\w*|부족",
+    "slow": r"\bslow\w*|\bspeeds?\b|performance|degrad\w*|regress\w*|drops?\b|collaps\w*|plummets?|\blag\w*|takes? (?:forever|ages|minutes)|t/s|tok(?:ens)?/s|throughput|느리|느려",
+    "garbage": rf"{_BABBLE}|unintelligible|unreadable|degenerate|corrupt\w*|wrong (?:output|answers?|results?)|different (?:results?|outputs?|answers?)|totally wrong|strange responses?|broken (?:text|answers?)|횡설수설",
+    "quality": r"quality|accuracy|fidelity|reasoning|tool[- ]calls? fail\w*|tool-call failure|perplexity|dumb\w*|smart\w*",
+    "cache-quantised": r"(?:kv|k/v|v|k)[- ]?cache(?:[- ]type)?\b.{0,24}(?:quant\w*|fp8\w*|int[48]\w*|q[458]\w*|[48][- ]?bit)|(?:quant\w*|fp8\w*|int[48]\w*|q[458]_\d|[48][- ]?bit|lower quantization).{0,24}(?:kv|k/v|cache)|kv[- ]quant\w*|kv[- ]?(?:fp8|int[48]|q[48])|(?:fp8|int[48]) kv|--(?:kv-)?cache-(?:d?type|type-[kv])|캐시 양자화",
+    "flash": r"flash[-_ ]?att\w*|\bfa\b|fattn",
+    "needs": r"requires?|needs?|without|disabled?|\boff\b|must be|only with",
+    "unsupported": r"not (?:supported|available|compatible|implemented)|unsupported|incompatible|no kernel|not working",
+    "prefix-cache": r"(?:prefix|prompt|radix|automatic)[- ]?cach\w*|cache (?:hits?|miss\w*|re-?use)|cached (?:tokens|blocks|prefix|kv)|프롬프트 캐시",
+    "reused": r"cache (?:hits?|re-?use)|cached (?:blocks|kv|prefix)|restor\w*|checkpoint\w*|prefix cach\w*|re-?us(?:e|ed|ing)\b",
+    "off": r"disabled|not (?:supported|used|enabled|work\w*|re-?used|available|hit\w*)|incompatible|never|hit rate:? ?\W*0(?:\.0)? ?%|0 ?% (?:cache )?hit|=False|without|\bno\b|lack\w*|bypass\w*|안 되|없",
+    "hybrid": r"hybrid|recurrent|mamba\w*|\bi?swa\b|sliding[- ]?window|\brnn\b|\bgdn\b|\bssm\b|linear attention|deltanet|\bkda\b",
+    "reread": r"re-?process\w*|re-?prefill\w*|re-?comput\w*|re-?evaluat\w*|from scratch|full (?:prompt |pre)fill|(?:additional|extra|much more) (?:prompt |tokens )?process\w*|whole (?:prompt|conversation|context)|every (?:turn|step|request|message)",
+    "head": r"system (?:prompt|message)|\bprefix\b|\bheader\b|beginning|start of the prompt|first (?:system )?message|timestamps?|attribution|billing|tool definitions|chat template|author.?s note|lorebook|world ?info|character card",
+    "changes": r"chang\w+|differ\w*|varies|dynamic\w*|modif\w+|inject\w+|mutat\w*|reorder\w*|random\w*",
+    "evicted": r"evict\w*|erase[sd]?|thrown (?:away|out)|discard\w*|expire\w*|dropp?ed|unload\w*",
+    "idle": r"\bidle\b|inactiv\w*|keep[-_ ]?alive|after (?:a )?(?:few )?(?:minutes|while)|pause",
+    "vision": r"\bimages?\b|vision|mmproj|projector|\bclip\b|multimodal|\bvit\b|-vl\b|pictures?|screenshots?|그림|이미지",
+    "speculation": _SPEC,
+    "several": r"(?:multi|dual|two|both|second|other|2nd|all|\d ?x)[- ]?(?:\w+ )?(?:gpus?|cards?)|tensor[-_ ]?split|main[-_ ]gpu|gpu ?[01]\b.{0,40}gpu ?[1-9]|across (?:multiple |the |my )?gpus|GPU 두",
+    "uneven": r"uneven\w*|unbalanced|imbalance\w*|unequal\w*|asymmetric|only (?:uses?|using|loads?|the first)|(?:first|one|single) (?:gpu|card)|not (?:used|utili[sz]ed|working)|unused|idle|plenty|한쪽",
+    "gpu-split": r"gpu[-_ ]?split|auto-?split|reserve\w* per gpu",
+    "shared": r"shared (?:gpu |video |graphics )?memory(?!: ?\d)|sysmem|system memory fallback|spill\w*|공유 메모리",
+    "processor": r"\bcpu\b|processor",
+    "layers": r"\blayers?\b|offload\w*|entire model|whole model|\bmodel\b",
+    "sleep": r"sleep\w*|suspend\w*|suspension|hibernat\w*|wak(?:e|ing) up|절전",
+    "gpu": r"\bgpus?\b|\bcuda\b|graphics|\bvram\b|nvidia",
+    "machine-off": r"(?:pc|computer|machine|system|server|box|host|workstation)\b.{0,30}(?:shuts?|shut|turns?|powers?)[- ]?(?:down|off)|(?:hard|sudden)[- ]?(?:ly )?(?:reset|shut\w*|power)|system shutdown|shuts? down (?:the )?(?:pc|computer|system|machine)|reboots?/|fallen off the bus|\bxid\b|\bpsu\b|power (?:supply|limit|spike)|전원",
+    "load-again": r"unload\w*|re-?load\w*|(?:chang|switch|swapp?)(?:e|ing|es|ed)? (?:the |to )?(?:\w+ )?models?|load\w* (?:another|a second|the next|models one after)|models? one after another|another (?:one|model)|after (?:stop\w*|clos\w*|kill\w*|delet\w*)|모델을 바꾸",
+    "kept": r"does(?:n.t| not) (?:go|get|free|release|unload|come)|not (?:\w+ )?(?:unload\w*|freed|released|cleared|go down)|keeps? being used|still (?:loaded|in|resident|used|listed|holds?|occup\w*)|remains? (?:resident|in|loaded|used)|stuck|keeping both|never (?:freed|released)|leftover|zombie|orphan\w*",
+    "depth": r"(?:long|longer|large|larger|deep|deeper|high|higher|big)[- ]?(?:er)? ?(?:context|prompt|depth)|context (?:sizes?|length|grows?)|\bdepths?\b|as (?:the )?(?:context|conversation|chat) (?:grows|fills)|\d+k (?:tokens|context|of context|of used)|긴 컨텍스트|길어질수록",
+    "backend": r"vulkan|rocm|\bhip\b|sycl|metal|cuda (?:build|backend|kernel)|opencl|\brdna\d?|\bxe2?\b",
+    "setting": r"settings?|config\w*|options?|parameters?|flags?|sliders?|env(?:ironment)?|num_ctx|context (?:size|length)|tokens higher than|설정",
+    "ignored": r"ignor\w*|not (?:applied|honou?red|respected|passed|taken|used)|no effect|does(?:n.t| not) (?:apply|work|change|affect)|always (?:com\w*|goes|resets?|reverts?) (?:back )?(?:to|at)|resets? to|reverts? to|refus\w*|cannot be changed|무시|적용 ?안",
+    "in-request": r"per request|each request|in the request|api request|options\W|extra_body|/v1\b|openai[- ](?:compat\w*|endpoint|api)|endpoint",
+    "cut": r"truncat\w*|cut(?:s|ting)? (?:off|all|at|the)|clipp?ed|dropp?ed|only sees?|forgets?|loses? the (?:beginning|start)|잘리|잊",
+    "default": r"default\w*|\b2048\b|\b4096\b|\b[24]k\b",
+    "text": r"prompts?|context|inputs?|messages?|history|conversation|tokens|instructions",
+    "window": rf"{_WINDOW}|context",
+    "divided": r"divid\w*|split (?:by|among|between)|shared (?:by|among|between)|per[- ]slot|fraction|나누|나뉘",
+    "slots": r"slots?|parallel\w*|\bnp\b|concurren\w*|sessions|슬롯",
+    "answer-budget": r"max[_ ](?:new_|completion_|output_)?tokens?|output tokens|in the completion|num_predict|n_predict|reserved? for (?:the )?(?:answer|output|response)",
+    "too-long": r"exceed\w*|longer than|larger than|too (?:long|large)|greater than|over the (?:limit|window)|requested \d+ tokens|초과",
+    "pool": r"(?:kv|token)[- ]?(?:cache )?(?:pool|usage|blocks?|pages|cells)|kv[- ]?cache",
+    "exhausted": r"exhaust\w*|\bfull\b|100 ?%|no free|not enough (?:space|blocks)|preempt\w*|retract\w*|queued? forever|never scheduled",
+    "grows": r"grow(?:s|ing|th)?\b|leak\w*|increas\w* (?:over|with|until|steadily)|climb\w*|unbounded|without (?:limit|bound)|keeps? (?:rising|increasing)|oom-?kill\w*|늘어나|누수",
+    "host": r"\bhost\b|system (?:ram|memory)|\bram\b|\brss\b|resident|oom-?kill\w*|cgroup|container|swap|unified memory|wired",
+    "leaks-slot": r"(?:slot|kv|block|page|pool|request|cache)s?\b.{0,24}leak\w*|leak\w*.{0,24}(?:slot|kv|block|page|pool)|not released after|never released",
+    "hangs": r"hangs?\b|hung|stuck|dead-?lock\w*|live-?lock\w*|unresponsive|stops? (?:responding|processing|generating)|freez\w*|blocks? (?:for|on|until)|never (?:complete|schedul|return)\w*",
+    "serving": r"requests?|server|scheduler|engine|health|batch\w*|completions?|event loop",
+    "only-up-to": r"\bonly\b|up to|at most|max(?:imum)?\b|no more than|limited to|larger context|bigger context",
+    "ignores-text": r"(?:ignor\w*|clipp\w*|forg[eo]t\w*|not (?:see|read|aware of|follow)\w*|does(?:n.t| not) (?:see|know|follow|read)|without answering)\W+(?:\w+\W+){0,4}(?:prompts?|instructions?|context|documents?|requests?|question|messages?|beginning)|(?:prompts?|instructions?|context|documents?|requests?|messages?)\W+(?:\w+\W+){0,3}(?:ignored|clipped|forgotten|being ignored|not (?:seen|read|followed))",
+    "restart": r"restart\w*|shut down and|kill(?:ed)? the (?:server|process)",
+    "assertion": r"GGML_ASSERT|assert\w*|illegal memory|invalid (?:argument|configuration)|overflow|INT_MAX|out of range|out of bounds|misaligned|(?:cuda|hip|vulkan|metal) errors?\b(?!.{0,12}out of)",
+    "gpu-time": r"ring \S+ timeout|\btdr\b|watchdog|device[- ]?lost|gpu (?:timeout|hang\w*|reset)|xid 8\b|interactivity|command buffer .{0,20}(?:timeout|abort)",
+    "client-time": r"time-?outs?\b|times? out|timed out|disconnect\w*|aborts?\b|\b504\b|connection (?:closed|reset)",
+    "rope": r"\brope\b|\byarn\b|longrope|rope_scaling|position(?:al)? (?:scaling|embedding)",
+    "shift": r"context[- ]?shift\w*|rolling window",
+    "guard": r"guardrails?|insufficient system resources|not enough resources|load anyway|memory[_ ]guard\w*|overload your system",
+    "link": r"pcie|pci-e|nvlink|risers?|\bx1\b|interconnect|thunderbolt|oculink|peer[- ]to[- ]peer|\bp2p\b",
+    "loops": r"\bloops?\b|looping|repetit\w*|repeat\w*|over and over|re-?fetch\w*|again and again|stuck in|drift\w*",
+    "session": r"sessions?\b|\bturns?\b|agentic|tool[- ]?calls?|iterations|messages|hours",
+    "forgets": r"forg[eo]ts?\w*|ignores?|loses? track|misses|does(?:n.t| not) recall|hallucinat\w*|makes? (?:things |stuff )?up",
+    "fills": r"fills? up|filling up|high (?:context )?fill|\d+ ?% of (?:capacity|context|the (?:window|context))|at length|the longer",
+    "more-than": r"more than|lot more|way more|far more|double|twice|\d+(?:\.\d+)? ?x\b|\d+ times|higher than|much more|too much|huge|excessive\w*|compared (?:to|with)|footprint|5 times",
+    "graphs": r"cuda ?graphs?|captur\w+|enforce[-_]eager|cudagraphs?",
+    "experts": r"\bexperts?\b|\bmoe\b|-ot\b|n-?cpu-?moe|cpu-moe",
+    "disk": r"\bdisk\b|\bssd\b|nvme|\bmmap\w*|page ?cache|swap(?:ping|ped|s)?\b|thrash\w*|paging|디스크",
+    "refused-many": r"\b429\b|rate[- ]?limit\w*|concurren\w* ?limit\w*|too many requests|queue (?:is )?full",
+    "os-fault": r"kernel panic|\bbsod\b|blue ?screen|(?:gpu |nvidia |amd )?drivers?\b|firmware|\bmesa\b|linux[- ]\d|kernel (?:version|update)|macos \d+",
+    "broke": r"panic\w*|crash\w*|regress\w*|broken|breaks|bug|reboot\w*|hang\w*",
+    "wired": r"wired|working set|iogpu|recommendedMaxWorkingSetSize",
+    "compaction": r"compact(?:ion|ing)|auto-?compact\w*|summari[sz]\w*",
+    "occupied": r"(?:occupied|used|held|taken|consum\w*|filled) by (?:an?|the|some|other|my)?|external (?:process|program)|non-\S+ (?:cuda )?process|already (?:using|holding|in use)",
+    "in-pieces": r"single (?:buffer|allocation)|(?:maximum|max) (?:allowed )?(?:buffer|allocation)|buffer size|allocation (?:of )?size|(?:buffer|allocation) limit",
+    "estimate": r"estimat\w*|calculat\w*|predict\w*|profil\w*|\bfit(?:s|ting)?\b|--fit\S*|planner|accounting|auto-?detect\w*",
+    "wrong-sum": r"wrong\w*|incorrect\w*|too (?:low|high|few|many|small|large)|does(?:n.t| not) (?:account|include|consider|take|see|detect|work|behave)|ignor\w*|under-?|over-?estimat|not working|miscalc\w*|fail\w*|crash\w*",
+    "scratch": r"compute (?:pp )?buffers?|graph (?:reserve\w*|buffer)|scratch|activation\w*|transient",
+    "reading": r"prefill\w*|prompt (?:processing|eval\w*)|long prompts?|mid-prefill",
+    "pinned": r"pinned|page-?locked|host_malloc|HostAlloc|cudaMallocHost",
+    "other-program": r"other (?:process\w*|programs?|models?|apps?)|another (?:process|program|model|one|instance)|both (?:models?|loaded|running|at the same)|desktop|comfy\w*|browser|same time",
+    "too-big": r"too (?:big|large|heavy)|bigger than|larger than",
+    "cache-size": r"kv[- ]?cache|context (?:size|length|window)|num_ctx|max[-_ ](?:model|seq)[-_ ]len",
+}  # fmt: skip
+"""What can be said of the trade's matters, in whatever order."""
+
+_TOGETHER: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("kv-cache-size", ("cache-size", "full", "memory"), ("estimate", "speculation", "vision", "several", "garbage", "prefix-cache")),
+    ("kv-quant-needs-flash-attn", ("cache-quantised", "flash", "needs"), ("slow",)),
+    ("kv-quant-no-gpu-kernel", ("cache-quantised", "slow"), ("quality", "garbage")),
+    ("kv-quant-no-gpu-kernel", ("cache-quantised", "unsupported"), ("prefix-cache", "quality", "garbage")),
+    ("kv-quant-quality", ("cache-quantised", "garbage"), ("slow", "prefix-cache")),
+    ("kv-quant-quality", ("cache-quantised", "quality"), ("slow",)),
+    ("kv-cache-corruption-bug", ("reused", "garbage"), ("hybrid",)),
+    ("prompt-cache-not-implemented", ("prefix-cache", "off"), ("hybrid", "garbage", "memory")),
+    ("prompt-cache-not-implemented", ("cache-quantised", "prefix-cache", "unsupported"), ("garbage",)),
+    ("prompt-cache-miss-swa-hybrid", ("hybrid", "prefix-cache"), ("garbage",)),
+    ("prompt-cache-miss-swa-hybrid", ("hybrid", "reread"), ("garbage",)),
+    ("prompt-cache-miss-prefix-changed", ("head", "changes"), ("hybrid", "garbage")),
+    ("prompt-cache-evicted", ("prefix-cache", "evicted", "idle"), ()),
+    ("mmproj-vram", ("vision", "memory", "full"), ("host", "grows")),
+    ("mmproj-vram", ("vision", "estimate", "wrong-sum"), ()),
+    ("draft-mtp-vram", ("speculation", "memory", "full"), ("slow",)),
+    ("speculative-overhead", ("speculation", "slow"), ("memory",)),
+    ("uneven-gpu-split", ("several", "uneven"), ("machine-off",)),
+    ("gpu-split-no-headroom", ("gpu-split", "full"), ()),
+    ("vram-spill-shared-memory", ("shared", "slow"), ()),
+    ("cpu-layer-offload", ("layers", "processor", "slow"), ("sleep", "speculation", "cache-quantised")),
+    ("gpu-lost-at-runtime", ("sleep", "gpu"), ("machine-off",)),
+    ("gpu-lost-at-runtime", ("sleep", "processor"), ()),
+    ("gpu-lost-at-runtime", ("sleep", "slow"), ()),
+    ("hardware-fault", ("machine-off",), ("gpu-time",)),
+    ("previous-instance-holds-memory", ("load-again", "memory"), ("grows", "prefix-cache")),
+    ("previous-instance-holds-memory", ("kept", "memory", "gpu"), ("prefix-cache", "hangs")),
+    ("other-process-vram", ("other-program", "memory"), ("host",)),
+    ("attention-kernel-slow", ("flash", "slow"), ("cache-quantised",)),
+    ("attention-kernel-slow", ("backend", "slow", "depth"), ("full",)),
+    ("depth-cost", ("depth", "slow"), ("flash", "full", "shared", "cache-quantised", "speculation", "prefix-cache", "processor")),
+    ("server-config-not-applied", ("setting", "ignored"), ("in-request", "garbage")),
+    ("request-option-ignored", ("setting", "ignored", "in-request"), ()),
+    ("silent-truncation-default-ctx", ("cut", "text", "default"), ("too-long",)),
+    ("slots-divide-ctx", ("window", "divided", "slots"), ()),
+    ("client-ctx-mismatch", ("too-long", "text", "window"), ("answer-budget", "pool", "garbage", "memory")),
+    ("output-budget-eats-window", ("answer-budget", "too-long"), ()),
+    ("kv-pool-exhausted", ("pool", "exhausted"), ("garbage",)),
+    ("host-memory-growth", ("grows", "host"), ("leaks-slot",)),
+    ("server-state-bug", ("leaks-slot",), ()),
+    ("server-state-bug", ("hangs", "restart"), ("memory", "machine-off")),
+    ("server-state-bug", ("hangs", "serving"), ("memory", "machine-off", "client-time", "pool", "loops", "prefix-cache")),
+    ("kv-cache-size", ("cache-size", "memory", "only-up-to"), ("estimate", "speculation", "vision", "several", "garbage", "prefix-cache", "slots", "more-than", "in-pieces")),
+    ("silent-truncation-default-ctx", ("ignores-text",), ("fills", "in-request", "setting", "session", "garbage")),
+    ("prompt-cache-miss-prefix-changed", ("head", "reread"), ("hybrid", "garbage", "sleep")),
+    ("client-ctx-mismatch", ("broke", "too-long", "text"), ("answer-budget", "pool", "garbage", "memory", "shift")),
+    ("backend-kernel-bug", ("assertion", "depth"), ()),
+    ("gpu-watchdog-timeout", ("gpu-time",), ()),
+    ("client-proxy-timeout", ("client-time", "reading"), ("gpu-time",)),
+    ("backend-attention-bug", ("garbage", "depth"), ("cache-quantised", "rope", "reused", "shift")),
+    ("rope-scaling-misuse", ("rope", "garbage"), ()),
+    ("context-shift", ("shift", "garbage"), ()),
+    ("context-shift", ("shift", "broke"), ("reread",)),
+    ("memory-estimate-bug", ("guard",), ("speculation", "several", "other-program", "reading")),
+    ("memory-estimate-bug", ("guard", "wrong-sum"), ("speculation",)),
+    ("draft-mtp-vram", ("speculation", "guard"), ()),
+    ("other-process-vram", ("occupied", "gpu"), ("load-again",)),
+    ("gpu-transfer-bound", ("several", "slow"), ("uneven", "machine-off", "speculation", "cache-quantised", "prefix-cache", "shared")),
+    ("gpu-transfer-bound", ("link", "slow"), ("machine-off",)),
+    ("long-session-drift", ("loops", "session"), ("hangs", "prefix-cache", "gpu")),
+    ("effective-context-quality", ("forgets", "fills"), ("cut", "default")),
+    ("effective-context-quality", ("quality", "fills"), ("cache-quantised",)),
+    ("effective-context-quality", ("quality", "depth"), ("cache-quantised", "slow", "session")),
+    ("engine-kv-overallocation", ("more-than", "memory", "cache-size"), ("slots", "estimate", "host", "speculation")),
+    ("engine-kv-overallocation", ("more-than", "memory", "hybrid"), ("slots", "estimate", "host")),
+    ("parallel-multiplies-kv", ("slots", "memory"), ("divided", "grows", "garbage")),
+    ("engine-reserve-overhead", ("graphs", "full"), ()),
+    ("cpu-offload-transfer", ("experts", "processor", "slow"), ("disk",)),
+    ("mmap-or-swap-paging", ("disk", "slow"), ()),
+    ("mmap-or-swap-paging", ("disk", "memory", "load-again"), ()),
+    ("concurrency-limit", ("refused-many",), ()),
+    ("driver-kernel-bug", ("os-fault", "broke"), ("gpu-time",)),
+    ("metal-wired-limit", ("wired", "memory"), ("grows",)),
+    ("client-ctx-mismatch", ("compaction", "too-long"), ("answer-budget",)),
+    ("output-budget-eats-window", ("compaction", "setting", "window"), ("too-long",)),
+    ("backend-single-allocation-limit", ("in-pieces", "full"), ()),
+    ("memory-estimate-bug", ("estimate", "wrong-sum", "memory"), ("vision",)),
+    ("compute-buffer-too-big", ("scratch", "full", "memory"), ("reading",)),
+    ("prefill-activation-peak", ("reading", "full", "memory"), ("vision", "cache-quantised")),
+    ("pinned-host-memory-limit", ("pinned",), ()),
+    ("weights-leave-no-room", ("too-big", "layers", "memory"), ("cache-size",)),
+)  # fmt: skip
+"""Cause, what must be said together in one sentence, and what takes it back."""
+
+_SAID = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _CONCEPTS.items()}
+
+
+def _together(sentence: str) -> list[str]:
+    said = {name for name, pattern in _SAID.items() if pattern.search(sentence)}
+    return list(
+        dict.fromkeys(
+            cause for cause, all_of, unless in _TOGETHER if said.issuperset(all_of) and said.isdisjoint(unless)
+        )
+    )
+
+
 _MECHANISMS = tuple(
     (cause, re.compile(pattern, re.IGNORECASE), re.compile(unless, re.IGNORECASE) if unless else None)
     for cause, pattern, unless in _NAMES
@@ -120,11 +305,18 @@ def mechanisms(title: str, parts: list[str]) -> tuple[str, ...]:
         said = without_questions(part) if weight == _SENTENCE else part
         if not said.strip():
             continue
+        found: Counter[str] = Counter(_together(said))
         for cause, pattern, unless in _MECHANISMS:
             match = pattern.search(said)
             if match is None or (unless is not None and unless.search(said)) or is_negated(said, match.start()):
                 continue
-            score[cause] += weight
+            found[cause] += 1
+        for cause, ways in found.items():
+            # Said in two ways at once counts a little more than in one.
+            score[cause] += weight * (1 + ways)
     most = max(score.values(), default=0)
-    named = [cause for cause, points in score.most_common() if points * 2 >= most]
-    return tuple(named) if len(named) <= MOST else ()
+    for share in (0.5, 0.75, 1.0):
+        named = [cause for cause, points in score.most_common() if points >= share * most]
+        if len(named) <= MOST:
+            return tuple(named)
+    return ()

@@ -226,7 +226,13 @@ def stage(sight: Sight) -> Iterator[Reading]:
     component = sight.known(ALLOC_COMPONENT)
     if component is not None and component.source not in {"user", "report"}:
         yield reading(FAILURE_STAGE, _STAGE.get(component.value), source=component.source, origin=component.origin)
+    recording = any(
+        event.event == "graph" and event.key == "cuda-graphs-begin" for _evidence, event in sight.of(LogEvent)
+    )
     for evidence, event in sight.of(LogEvent):
+        if event.event == "alloc-failed" and recording and component is None:
+            # Graphs are recorded while the server starts, after weights and cache found their place.
+            yield reading(FAILURE_STAGE, "buffers", evidence)
         # ggml's pool of scratch memory is asked only while a graph is computed: the load was over by then.
         if event.event == "alloc-failed" and event.key == "alloc" and component is None:
             yield reading(FAILURE_STAGE, "reading", evidence)

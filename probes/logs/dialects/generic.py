@@ -30,7 +30,20 @@ def _memory(match: re.Match[str], fields: Fields) -> Found:
     size = re.search(r"(?:allocate|requested|need\w*|required)\D{0,30}?(\d+(?:\.\d+)? ?[KMGT]i?B)\b", match.string)
     if size is not None:
         fields["size_bytes"] = human_bytes(size[1])
+    for component, pattern in _MEANT:
+        if re.search(pattern, match.string, re.IGNORECASE):
+            fields["component"] = component
+            break
     return [("alloc-failed", fields)]
+
+
+_MEANT = (
+    ("kv", r"\bkv[ _-]?cache|kvcache|key.?value cache"),
+    ("compute", r"compute buffer|scratch|workspace"),
+    ("activation", r"activations?\b"),
+    ("projector", r"mmproj|projector|vision (?:tower|encoder)"),
+)
+"""What a line of any program says that the memory was for."""
 
 
 # fmt: off

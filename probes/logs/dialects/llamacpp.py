@@ -396,6 +396,7 @@ RULES: tuple[Rule, ...] = (
     rule("fit", ("params_fit", "fit_params", "device memory vs.", "host memory vs."), r"(?:params_fit\w*|fit_params\w*|\bfit): (?:.*?reduced from (?P<of>\d+) to (?P<tokens>\d+))?(?:.*?projected to use (?P<size_mib>\d+) MiB of (?P<device>device|host) memory vs\. (?P<free_mib>\d+))?(?:.*?(?:will leave|need to reduce device memory by|free memory target of) (?P<limit_mib>\d+))?(?:.*?set by user to (?P<tokens2>\d+))?", make=_fit),
     rule("model-loaded", ("model loaded", "llama server listening", "server is listening on", "listening on http", "HTTP server is listening"), r"model loaded|listening on"),
     # --- a prompt too long, a full cache
+    rule("refused", "tokens) exceeds the available", r"request \((?P<tokens>\d+) tokens\) exceeds the available\W*$", make=_refused),
     rule("refused", ("exceeds the available context", "exceed_context_size", "exceeds available context"), r"(?:request \((?P<tokens>\d+) tokens\) )?exceeds? (?:the )?available context(?: size)?(?: \((?P<limit>\d+) tokens\))?", make=_refused),
     rule("refused", "is larger than the max context size", r"input \((?P<tokens>\d+) tokens\) is larger than the max context size \((?P<limit>\d+) tokens\)"),
     rule("refused", ("too large to process", "increase the physical batch size"), r"input (?:\((?P<tokens>\d+) tokens\) )?is too large to process.*?batch size: (?P<limit>\d+)", reason="batch"),

@@ -15,6 +15,7 @@ RULES: tuple[Rule, ...] = (
     rule("crash", "generation thread died", r"generation thread died:? ?(?P<reason>[^\n]{0,200})"),
     rule("alloc-failed", ("greater than the maximum allowed buffer size", "[metal::malloc]"), r"allocate (?P<size_b>\d+) bytes which is greater than the maximum allowed buffer size of (?P<limit_b>\d+) bytes", api="mlx", reason="over the largest single allocation"),
     rule("alloc-failed", ("[malloc] Unable to allocate", "[malloc_or_wait] Unable"), r"Unable to allocate (?P<size_b>\d+) bytes", api="mlx"),
+    rule("alloc-failed", ("too large for available memory", "predicted peak would require"), r"(?:Prefill context|prompt|context) too large for available memory|predicted peak would require ~?(?P<size_h>[\d.]+ ?[KMGT]B)", api="mlx", component="activation", reason="memory guard"),
     rule("alloc-failed", "Prefill force-stopped", r"force-stopped at (?P<tokens>\d+) tokens: memory (?P<size_h>[\d.]+ ?[KMGT]B) exceeds (?:ceiling|limit) (?P<limit_h>[\d.]+ ?[KMGT]B)", api="mlx", component="activation", reason="memory guard"),
     rule("alloc-failed", ("emory limit exceeded during prefill", "emory limit exceeded"), r"[Mm]emory limit exceeded(?P<prefill> during prefill)?", make=lambda m, _f: [("alloc-failed", {"api": "mlx", "reason": "memory guard", "component": "activation" if m["prefill"] else None})]),
     rule("memory-use", "emory pressure level", r"[Mm]emory pressure level: (?P<reason>\w+ -> \w+|\w+)(?:.*?current=(?P<size_h>[\d.]+ ?[KMGT]B))?(?:.*?ceiling=(?P<limit_h>[\d.]+ ?[KMGT]B))?", key="pressure"),
