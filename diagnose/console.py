@@ -83,8 +83,9 @@ class Terminal:
 
 def _with_rest(detail: str, left: float | None) -> str:
     """Give a line of detail in the language in force, with the time that is left where it is known."""
-    tokens = re.fullmatch(r"(\d+) tokens", detail)
-    told = str(words("{tokens} tokens", tokens=tokens[1])) if tokens else spoken(detail)
+    # the length, and after it speed, wait and memory, which are told in units
+    tokens = re.fullmatch(r"(\d+) tokens((?:, [^,]+)*)", detail)
+    told = f"{words('{tokens} tokens', tokens=tokens[1])}{tokens[2]}" if tokens else spoken(detail)
     if left is None or left < 1:
         return told
     return str(words("{detail}, about {seconds} s left", detail=told, seconds=f"{left:.0f}"))

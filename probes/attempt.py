@@ -29,6 +29,7 @@ from probes.ladder.canaries import (
 from probes.ladder.constraints import Task, score_code
 from probes.ladder.rungs import RungText
 from probes.ladder.scoring import hits_completion, hits_list, hits_name, score
+from probes.showing import length_line
 
 SEVERAL = 9
 """At most so many canaries in one question."""
@@ -189,7 +190,7 @@ class Attempts:
                 if number and ((self.resumes is False and number >= FEW) or context.time_left() <= 0):
                     break
                 done = number / max(1, len(groups))
-                context.progress.report(name, done, f"{text.tokens} tokens")
+                context.progress.report(name, done, length_line(context, text.tokens))
                 try:
                     completion = self.ask(
                         prompt, group, cold=cold and number == 0, tokens=text.tokens, measured=number == 0
@@ -211,7 +212,7 @@ class Attempts:
             constraints = None
             if task is not None and error is None and (self.resumes is not False or text.tokens <= CHEAP_TOKENS):
                 constraints, error = self._ask_code(prompt, task, text.tokens)
-        context.progress.report(name, 1.0, f"{text.tokens} tokens")
+        context.progress.report(name, 1.0, length_line(context, text.tokens))
         self._given_up = error is not None and error.error in {"timeout", "connection-lost"}
         if error is not None and error.error == "timeout" and context.time_left() <= 0:
             # our own patience ended, not the server's: nothing is known about this length
