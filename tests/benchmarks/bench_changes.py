@@ -183,7 +183,10 @@ def shift() -> None:
             return tuple(change_command(made, "llama.cpp", variable, value) if variable else made)
 
         def loads(argv: tuple[str, ...]) -> bool:
-            with Server(argv, log_path=model.parent / "s.log", address_space_bytes=LIMIT) as server:
+            # the C library reserves address space for each thread that allocates, 64 MiB at a time: no memory, but it counts here
+            calm = {"MALLOC_ARENA_MAX": "1"}
+            log = model.parent / "s.log"
+            with Server(argv, log_path=log, environment=calm, address_space_bytes=LIMIT) as server:
                 server.start()
                 return server.wait_healthy(lambda pid: address_of(pid, answers_health), 120).healthy
 

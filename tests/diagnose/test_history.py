@@ -9,7 +9,8 @@ import pytest
 from diagnose.case import Case
 from diagnose.comparison import compare
 from diagnose.history import compared_with, settle
-from diagnose.ledger import confirmed, ledger, tried
+from diagnose.judging import _mended
+from diagnose.ledger import confirmed, kept_run, ledger, tried
 from diagnose.prediction import attempts_in, measured_first, starts_needed
 from diagnose.readback import difference, fingerprint, read_back
 from diagnose.snapshots import snapshot_of
@@ -21,7 +22,7 @@ from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Launch
 from probes.evidence.rungs import CanaryScore, Criteria, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
-from rules.catalogue import judge_evidence
+from rules.catalogue import facts_of, judge_evidence, rule_of
 from rules.engine import before
 from rules.facts import LAUNCH_FAILED, PREDICTION_FAILED, WINDOW_IN_FORCE
 from rules.verdict import Cost, Expectation, NextTest
@@ -667,10 +668,10 @@ def test_where_nothing_can_be_compared_nothing_is_said_to_be_kept(case):
 
 
 def test_what_a_prediction_needs_is_measured_first():
-    """A window is read without a probe; a failing length needs the ladder, which needs its way of asking."""
+    """A window is read, and tried by one prompt above it; a failing length needs the ladder, which needs its way of asking."""
     from rules.facts import FAILURE_TOKENS
 
-    assert measured_first([GROWS]) == ()
+    assert measured_first([GROWS]) == ("truncation",)
     longer = Expectation(
         cause="kv-cache-size", words="later", when=(before(FAILURE_TOKENS) * 1.5 < FAILURE_TOKENS).to_json()
     )
@@ -693,3 +694,59 @@ def test_a_prediction_about_starting_wants_three_starts(case):
     assert attempts_in(case, 2, 1, loads) == 3
     case.add(found(Launch(command=("x",), healthy=False, seconds=1.0), source="measured", run=2))
     assert attempts_in(case, 2, 1, loads) == 0
+
+
+# -- before the next test -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_is_taken_back_is_held_against_the_run_that_made_it(case):
+    """Law: what gained nothing and is undone is said so, and counts as no new proof of what was confirmed before."""
+    world = divided()
+    measured(case, world, step=slots_to_one())
+    measured(case, whole(world), (1024, 4096, 30000))
+    useless = measured(case, world.change("-ub", 256), (1024, 4096, 30000))
+    assert ([one.name for one in useless.variables], useless.kept) == (["ubatch"], False)
+    back = measured(case, world.change("-ub", 512), (1024, 4096, 30000))
+    assert (back.against, [one.name for one in back.variables], back.prediction) == (3, ["ubatch"], "none")
+    assert "change of run 3 was undone" in back.conclusion
+    assert confirmed(case) == {"slots-divide-ctx": 2}
+
+
+def test_what_comes_next_is_made_from_the_last_run_that_is_kept(case):
+    """Law: a change that gained nothing is no part of the next command; one that is undone, or gained, is where it goes on."""
+    world = divided()
+    measured(case, world)
+    assert kept_run(case, 1) == 1
+    measured(case, whole(world), (1024, 4096, 30000))
+    assert kept_run(case, 2) == 2
+    measured(case, world.change("-ub", 256), (1024, 4096, 30000))
+    measured(case, world.change("-t", 4), (1024, 4096, 30000))
+    assert [line.kept for line in ledger(case)] == [True, False, False]
+    assert kept_run(case, 4) == 2
+    measured(case, world.change("-t", 8).change("-ub", 512), (1024, 4096, 30000))
+    assert kept_run(case, 5) == 5
+
+
+def test_a_longer_window_alone_is_a_gain_only_where_no_longer_prompt_was_tried(case):
+    """Where the new part of the window was tried, what ran there decides."""
+    world = divided()
+    measured(case, world, (1024, 4096))
+    line = measured(case, whole(world), (1024, 4096))
+    assert line.kept is True
+    assert "Window in force: 8,192 tokens before, 32,768 after." in line.notes
+    rows = {row.name: row.standing for row in compare(case, 1, 2).rows}
+    assert rows["Window in force"] == "better"
+    measured(case, world, (1024, 4096, 30000), result="failed")
+    assert "Window in force" not in " ".join(one.english for one in compare(case, 1, 3).gains)
+
+
+def test_the_test_of_a_confirmed_cause_is_not_proposed_again_once_the_goal_is_reached(case):
+    world = divided()
+    measured(case, world, step=slots_to_one())
+    measured(case, whole(world), (1024, 4096, 30000))
+    facts = facts_of(case.evidence(2))
+    mended = _mended(case, 2, facts)
+    assert {key[0] for key in mended} == {test.variable for test in rule_of("slots-divide-ctx").tests}
+    assert _mended(case, 1, facts_of(case.evidence(1))) == set()
+    measured(case, world, (1024, 4096, 30000), result="failed")
+    assert _mended(case, 3, facts_of(case.evidence(3))) == set()
