@@ -9,7 +9,7 @@ from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.records import EvidenceSet
 from probes.evidence.replay import FreshReplay
 from probes.evidence.request import ConcurrencyTrial, Restarted
-from probes.evidence.rungs import RungResult, WayOfAsking, WindowChanged
+from probes.evidence.rungs import LadderFound, RungResult, WayOfAsking, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
 from probes.evidence.words import Words, words
@@ -36,6 +36,13 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if apart is not None:
         said.append(divergence_in_words(apart))
     said += beside_in_words([one for _evidence, one in evidence.of(RungResult)])
+    walked = evidence.last(LadderFound)
+    if walked is not None and walked.cache == "none":
+        said.append(
+            words(
+                "The server read each longer text from its beginning although it might have used its prompt cache, so fewer lengths were tried."
+            )
+        )
     changed = evidence.last(WindowChanged)
     if changed is not None:
         said.append(

@@ -19,7 +19,18 @@ from probes.evidence.words import words
 from probes.ladder.canaries import DEPTHS, Canary
 from probes.ladder.constraints import Task
 from probes.ladder.rungs import Ladder, RungText
-from probes.ladder.search import Found, Reading, SearchPlan, Step, forecast, next_step, reading_of, stand
+from probes.ladder.search import (
+    Cache,
+    Found,
+    Reading,
+    SearchPlan,
+    Step,
+    forecast,
+    next_step,
+    reading_of,
+    resumes,
+    stand,
+)
 from probes.ladder.text import Counter, cut_to_tokens
 
 Passes = Callable[[Sequence[RungResult]], bool | None]
@@ -85,6 +96,11 @@ class LadderProbe(Probe):
             seconds=tokens / speed,
         )
 
+    @property
+    def cache(self) -> Cache:
+        """Whether the server was seen to go on from what it had read before."""
+        return resumes(self.readings(), self.search)
+
     def readings(self) -> list[Reading]:
         """Give what was measured as the planner sees it."""
         readings = []
@@ -147,6 +163,7 @@ class LadderProbe(Probe):
                 asked_in_a_row=self.found.repeats,
                 shortest_failed=self.found.above,
                 stopped=self.found.stop,
+                cache=self.cache,
                 uncached_tokens=self.found.tokens,
                 why=self.found.why.english,
             ),

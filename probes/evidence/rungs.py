@@ -162,6 +162,9 @@ class LadderFound(Payload):
     asked_in_a_row: int = Field(ge=1)
     shortest_failed: int | None = Field(default=None, ge=0)
     stopped: str
+    cache: Literal["resumes", "none", "unknown"] = Field(
+        default="unknown", description="whether the server went on from what it had read, where it was allowed to"
+    )
     uncached_tokens: int = Field(ge=0)
     why: Text = ""
 

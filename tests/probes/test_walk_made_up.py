@@ -5,7 +5,9 @@ from functools import partial
 
 import pytest
 
+from diagnose.findings import said_by_probes
 from diagnose.window import judge_window, passes
+from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
 from probes.ladder.constraints import draw_task
@@ -68,6 +70,17 @@ def test_without_a_cache_few_facts_are_asked_at_each_length():
     assert verdict.verified is not None
     assert all(one.canaries.asked <= 9 for one in results[1:])
     assert min(one.canaries.asked for one in results[1:]) <= 3
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_whether_the_server_goes_on_from_what_it_read_is_said(resumes):
+    """Law: a server that reads each longer text anew is noticed, fewer lengths are tried, and the report says so."""
+    _base, results, ladder, _verdict = climb(MadeUp(resumes=resumes))
+    assert ladder.cache == ("resumes" if resumes else "none")
+    assert (len({one.rung for one in results}) < len(RUNGS)) is not resumes
+    walked = LadderFound(passes_in_a_row=3, asked_in_a_row=3, stopped="verified", cache=ladder.cache, uncached_tokens=1)
+    said = [one.english for one in said_by_probes(EvidenceSet([found(walked, source="measured")]))]
+    assert any("from its beginning" in one for one in said) is not resumes
 
 
 @pytest.mark.parametrize("limit", [3000, 5000, 7777])
