@@ -495,6 +495,10 @@ MAJOR_FAULTS = Fact(
     low=0,
     high=10**15,
 )
+READ_OF_WEIGHTS = _ratio(
+    "host.read_of_weights",
+    words("What the server read from storage while it was measured, as a multiple of its weights"),
+)
 RAM_BYTES = _bytes("host.ram_bytes", words("System memory"))
 RAM_AVAILABLE_BYTES = _bytes("host.ram_available_bytes", words("System memory available"))
 SERVER_GROWTH_BYTES = _bytes("host.server_growth_bytes", words("Growth of the server's own memory over the run"))

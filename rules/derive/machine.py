@@ -8,6 +8,7 @@ from statistics import median
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, SampledPeaks
 from probes.evidence.records import Evidence
+from probes.evidence.subject import ModelFile
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     DEVICE_FILL,
@@ -27,6 +28,7 @@ from rules.facts import (
     OTHER_VRAM_BYTES,
     POWER_RATIO,
     RAM_AVAILABLE_BYTES,
+    READ_OF_WEIGHTS,
     SERVER_GROWTH_BYTES,
     SHARED_GROWTH_BYTES,
     SPILL_SEEN,
@@ -138,6 +140,22 @@ def at_length(sight: Sight) -> Iterator[Reading]:
     short, at_long = powers[lengths[0]], powers[lengths[-1]]
     if len(lengths) > 1 and short and at_long and median(short) > 0:
         yield reading(POWER_RATIO, round(median(at_long) / median(short), 4), last)
+
+
+@derivation(reads=(ModelFile, SampledPeaks), gives=(READ_OF_WEIGHTS,))
+def paging(sight: Sight) -> Iterator[Reading]:
+    """Give how often over the server read its weights while rungs ran.
+
+    Pages come back with their neighbours, so few faults can stand for much that is read: what counts is what came from storage.
+    """
+    weights = [one.size_bytes for _evidence, one in sight.of(ModelFile) if one.size_bytes]
+    reads = [
+        (evidence, one.server_read_bytes)
+        for evidence, one in sight.of(SampledPeaks)
+        if one.rung and one.server_read_bytes is not None
+    ]
+    if weights and reads:
+        yield reading(READ_OF_WEIGHTS, round(sum(size for _e, size in reads) / weights[-1], 4), reads[-1][0])
 
 
 _LANE_BPS = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6, 7: 15125e6}

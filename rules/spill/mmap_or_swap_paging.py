@@ -24,6 +24,7 @@ from rules.facts import (
     CONTROL_SAYS,
     GENERATION_SHORT,
     MAJOR_FAULTS,
+    READ_OF_WEIGHTS,
     SPEED_SHAPE,
     SWAP_GROWTH_BYTES,
     TOLD_BUSY,
@@ -47,6 +48,12 @@ RULE = Rule(
         Clue(
             words("The server had to read many pages back from disk."),
             MAJOR_FAULTS > 100_000,
+            if_true=STRONG,
+            if_false=-SLIGHT,
+        ),
+        Clue(
+            words("While it was measured the server read its weights from storage more than twice over."),
+            READ_OF_WEIGHTS > 2.0,
             if_true=STRONG,
             if_false=-SLIGHT,
         ),

@@ -8,7 +8,7 @@ from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import Device, DeviceReadings, SampledPeaks
 from probes.evidence.records import EvidenceSet, found, not_found
-from probes.evidence.subject import WindowReading
+from probes.evidence.subject import ModelFile, WindowReading
 from probes.evidence.words import words
 from rules.catalogue import facts_of
 from rules.derive import all_derivations
@@ -21,6 +21,7 @@ from rules.facts import (
     LINK_SLOW,
     LINK_USE,
     POWER_RATIO,
+    READ_OF_WEIGHTS,
     SYMPTOM,
     TOLD_SLOTS,
     VOCABULARY,
@@ -260,3 +261,18 @@ def test_a_card_that_is_full_and_waits_at_length_is_told_by_what_it_draws():
     one = facts_of(EvidenceSet(pieces[:2]))
     assert (one.value(DEVICE_FILL), one.value(POWER_RATIO)) == (0.6, None)
     assert facts_of(EvidenceSet(pieces[:1])).value(DEVICE_FILL) is None
+
+
+def test_how_often_the_weights_were_read_counts_rungs_alone():
+    """Law: what is read while the model loads is no paging; without a size of the weights nothing is known."""
+
+    def peaks(read, **more):
+        return found(
+            SampledPeaks(phase="x", samples=1, seconds=1.0, hz=1.0, server_read_bytes=read, **more), source="measured"
+        )
+
+    file = found(ModelFile(path="m.gguf", format="gguf", size_bytes=1000, header_hash="0"), source="file")
+    pieces = [file, peaks(900), peaks(200, rung=2048), peaks(2300, rung=8192)]
+    assert facts_of(EvidenceSet(pieces)).value(READ_OF_WEIGHTS) == 2.5
+    assert facts_of(EvidenceSet(pieces[:2])).value(READ_OF_WEIGHTS) is None
+    assert facts_of(EvidenceSet(pieces[1:])).value(READ_OF_WEIGHTS) is None
