@@ -4,7 +4,21 @@
 ``LogFollower`` those of a log that grows. ``read_pasted`` reads a bug report, ``read_any`` decides what a file or text is.
 """
 
-from .pasted import Kind, kind_of, read_any, read_pasted
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from .reader import LogFollower, collect_log, read_log, tail_events
 
+if TYPE_CHECKING:
+    from .pasted import Kind, kind_of, read_any, read_pasted
+
 __all__ = ["Kind", "LogFollower", "collect_log", "kind_of", "read_any", "read_log", "read_pasted", "tail_events"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the reading of people's prose only for who wants it: its hundreds of phrases take longer to prepare than a session's own work."""
+    if name in {"Kind", "kind_of", "read_any", "read_pasted"}:
+        return getattr(importlib.import_module(".pasted", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
