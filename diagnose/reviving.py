@@ -52,8 +52,14 @@ def revive(one: Walk, pid: int | None, ends: float) -> bool:
         return True
     if one.server is not None:
         return start_anew(one, "died", ends)
+    if one.waited:
+        # it did not come back once: from then on it is only looked whether it is there
+        return _answers(url, 0.0)
+    one.waited = True
     one.ui.say(words("The server went away; it is waited for, in case something starts it again."))
-    return _answers(url, min(RETURNS_S, ends - time.monotonic()))
+    back = _answers(url, min(RETURNS_S, ends - time.monotonic()))
+    one.waited = not back
+    return back
 
 
 def start_anew(one: Walk, because: Literal["died", "fresh"], ends: float) -> bool:

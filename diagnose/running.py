@@ -38,6 +38,8 @@ class Walk:
     """Ends at the end of the run what was opened for it."""
     restarts: int = 0
     """How often the server was started anew in this run."""
+    waited: bool = False
+    """Whether somebody else's server went away, was waited for, and did not come back."""
     log_paths: list[Path] = field(default_factory=list)
     sent: Sent = field(default_factory=Sent)
     could_not_look: CtxDoctorError | None = None

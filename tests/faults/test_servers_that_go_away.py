@@ -192,3 +192,31 @@ def test_a_server_that_refuses_log_probabilities_is_measured_all_the_same(model,
     assert pieces, done.stderr
     assert all(one["data"] is None and one["unavailable"]["why"] == "not-offered" for one in pieces)
     assert document["window"]["fits"]["ok"] is True
+
+
+def test_a_server_of_somebody_else_that_dies_is_waited_for_once(model, tmp_path):
+    """Law: a server that is not ours is not started; it is waited for once, and what cannot be measured any more is said, without a wait for each."""
+    with Server(server_command(model, "-c", "6144", "-np", "1"), log_path=tmp_path / "log") as server:
+        server.start()
+        assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 60).healthy
+        home = tmp_path / "home"
+
+        def kill():
+            ends = time.monotonic() + 100
+            while time.monotonic() < ends:
+                journals = list(home.glob("cases/*/journal.jsonl"))
+                if journals and journals[0].read_text(errors="replace").count('"kind":"rung"') >= 1:
+                    break
+                time.sleep(0.02)
+            os.kill(server.pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        begun = time.monotonic()
+        document, done = run(server.url, "--symptom", "flaky", folder=tmp_path)
+        took = time.monotonic() - begun
+        thread.join()
+    assert done.stderr.count("it is waited for") == 1
+    assert took < 90
+    assert of_kind(document, "restarted") == []
+    assert [one["data"] for one in document["evidence"] if one["kind"] == "cache-reuse"] == [None]
