@@ -26,6 +26,7 @@ from probes.evidence.records import EvidenceSet, Unavailable
 from probes.evidence.request import Launch, TruncationReading
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
+from probes.logs.machine import devices_in, program_in
 from probes.model_file.explain import place_of
 from reports import document as doc
 from rules.causes import CAUSES
@@ -216,7 +217,13 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
         )
 
     file = evidence.last(ModelFile)
-    devices = evidence.last(DeviceReadings)
+    read = evidence.last(DeviceReadings)
+    said = [event for _record, event in evidence.of(LogEvent)]
+    devices = read.devices if read is not None and read.devices else devices_in(said)
+    program = program_in(said)
+    backend = _last(evidence, BackendIdentity, "name")
+    if program is not None and backend is not None and program.name != backend:
+        program = None
     host = evidence.last(HostReading)
     launch = evidence.last(Launch)
     configurations = [reading for _record, reading in evidence.of(Configuration) if reading.command]
@@ -244,9 +251,9 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
             parameters=_last(evidence, ModelIdentity, "parameters"),
         ),
         backend=doc.Server(
-            name=_last(evidence, BackendIdentity, "name"),
-            version=_last(evidence, BackendIdentity, "version"),
-            build=_last(evidence, BackendIdentity, "build"),
+            name=backend or (program.name if program else None),
+            version=_last(evidence, BackendIdentity, "version") or (program.version if program else None),
+            build=_last(evidence, BackendIdentity, "build") or (program.build if program else None),
             url=_last(evidence, BackendIdentity, "url"),
             how_run=_how_run(evidence, launch),
             command=command,
@@ -278,9 +285,9 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
                     total_bytes=one.total_bytes,
                     free_bytes=one.free_bytes,
                     driver=one.driver,
-                    link=one.link,
+                    link=getattr(one, "link", None),
                 )
-                for one in (devices.devices if devices else ())
+                for one in devices
             ),
             ram_bytes=host.ram_bytes if host else None,
             os=host.os if host else None,
