@@ -18,7 +18,7 @@ from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.ledger import confirmed, ledger
 from diagnose.lms import unload_command
-from diagnose.means import ByInterface
+from diagnose.means import ByCommand, ByInterface
 from diagnose.notes import notes_home
 from diagnose.options import RunOptions
 from diagnose.restoring import restore_interrupted, restoring
@@ -290,6 +290,30 @@ def test_the_command_of_a_case_is_what_a_person_starts(home):
         case.add(found(Configuration(command=("llama-server", "--port", "5")), source="server", run=1))
         case.add(found(Configuration(command=("ollama", "serve")), source="process", run=1))
         assert command_of(case, 1) == ("ollama", "serve")
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "value", "becomes"),
+    [
+        ("vllm serve m --max-model-len 8192", "ctx", 16_384, "vllm serve m --max-model-len 16384"),
+        ("vllm serve m --kv-cache-dtype=fp8", "kv_type", "auto", "vllm serve m --kv-cache-dtype=auto"),
+        (
+            "python -m mlx_lm server --model m",
+            "batch",
+            512,
+            "python -m mlx_lm server --model m --prefill-step-size 512",
+        ),
+        ("lms load m --context-length 4096", "ctx", 8192, "lms load m --context-length 8192"),
+        ("OLLAMA_NUM_PARALLEL=4 ollama serve", "parallel", 1, "OLLAMA_NUM_PARALLEL=1 ollama serve"),
+        ("nice -n 5 llama-server --parallel=4", "parallel", 1, "nice -n 5 llama-server --parallel=1"),
+    ],
+)
+def test_servers_that_are_started_again_have_one_flag_changed(command, variable, value, becomes):
+    means = ByCommand(tuple(shlex.split(command)))
+    changed = means.changed(variable, value)
+    assert changed.shown() == becomes == means.steps(variable, value)
+    assert changed.put(RunOptions(launch=means.command)).launch == changed.command
+    assert changed.changed(variable, value) is changed
 
 
 def test_what_a_person_launched_is_what_is_printed(home):
