@@ -185,6 +185,13 @@ _WHICH = {"asked": "asked", "trained": "trained", "per_slot": "per-slot", "in_fo
 def _window_value(evidence: EvidenceSet, name: str) -> Any:
     """Give a window as the server or its process says, else as its log does."""
     value = _last(evidence, WindowReading, name)
+    if name == "in_force":
+        # by what a server refuses it shows its window, whatever it, or what stands before it, tells of itself
+        shown = [
+            cut.window for _record, cut in evidence.of(TruncationReading) if cut.verdict == "refused" and cut.window
+        ]
+        if shown and (value is None or shown[-1] < 0.95 * value):
+            return shown[-1]
     if value is not None:
         return value
     for _record, event in reversed(evidence.of(LogEvent)):
@@ -619,6 +626,7 @@ def _conflicts(verdict: Verdict) -> tuple[doc.Conflict, ...]:
         doc.Conflict(
             fact=one.id,
             words=VOCABULARY[one.id].words.english if one.id in VOCABULARY else None,
+            unit=VOCABULARY[one.id].unit if one.id in VOCABULARY else None,
             believed=one.taken.found,
             believed_source=one.taken.source,
             other=other.found,

@@ -117,6 +117,7 @@ class Attempts:
         self.named: list[bool] = []
         """For each non-literal fact that was asked, whether its person was named."""
         self._given_up = False
+        self._first: list[Canary] = []
         self._tails: dict[int, int] = {}
 
     def ask(self, text: str, canaries: Sequence[Canary], *, cold: bool, tokens: int, measured: bool) -> Completion:
@@ -171,6 +172,7 @@ class Attempts:
         groups = _groups(left, SEVERAL if self.asking.several else 1)
         self.completions, self.hits, self.result = [], [], None
         self.named = []
+        self._first = groups[0] if groups else []
         if not groups or not text.text.strip():
             yield not_found(
                 RungResult,
@@ -288,7 +290,7 @@ class Attempts:
 
     def _tail_tokens(self, text: RungText) -> int:
         """Count the question of the measured request, once for each number of canaries."""
-        group = list(text.canaries[: SEVERAL if self.asking.several else 1])
+        group = self._first or list(text.canaries[: SEVERAL if self.asking.several else 1])
         if not group:
             return 0
         if len(group) not in self._tails:
@@ -298,6 +300,14 @@ class Attempts:
             except CtxDoctorError:
                 return 0
         return self._tails[len(group)]
+
+    def _share(self, counted: int, sent: int) -> float:
+        """Give the share of an estimate that the server counts. Exact counters: 1. Where tokens are estimated the first length shows it."""
+        if not self.context.counter.name.startswith("calibration"):
+            return 1.0
+        if self.context.share is None and 0.6 < counted / max(1, sent) < 1.6:
+            self.context.share = counted / sent
+        return min(1.0, self.context.share or 1.0)
 
     def _see_resumption(self, completion: Completion) -> None:
         prompt, processed = completion.prompt_tokens, completion.processed_tokens
@@ -320,17 +330,21 @@ class Attempts:
         outcome = outcome_of(error, ended)
         message = error.message if error else None
         kind: str | None = error.error if error else None
-        expected = max(text.rung, text.tokens + self._tail_tokens(text))
+        sent = text.tokens + self._tail_tokens(text)
+        expected = max(text.rung, sent)
         if outcome == "passed" and counted is not None and counted > MOST_OVER * expected + FRAME_TOKENS:
             outcome, kind = "failed", "bad-answer"
             message = (
                 f"about {text.rung} tokens were sent and the server counted {counted}; its counts cannot be believed"
             )
+            self.context.doubt = self.context.doubt or message
             counted = None
-        elif outcome == "passed" and counted is not None and counted < 0.9 * text.tokens:
+        elif outcome == "passed" and self.context.doubt:
+            outcome, kind, message, counted = "failed", "bad-answer", self.context.doubt, None
+        elif outcome == "passed" and counted is not None and counted < 0.9 * self._share(counted, sent) * sent:
             # an answer came, but not to the text that was sent
             outcome, kind = "failed", "truncated"
-            message = f"{text.tokens} tokens were sent and {counted} were processed; the answer came without an error"
+            message = f"{sent} tokens were sent and {counted} were processed; the answer came without an error"
         if counted is None:
             counted = error.prompt_tokens if error is not None and error.prompt_tokens is not None else text.rung
         canaries: CanaryScore | None = None

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from probes.ladder.text import Counter
 
 
-IMPOSSIBLE = 1.5
-"""A server's own times may be rounded, but not be so many times what its client waited."""
+IMPOSSIBLE = 1.2
+ROUNDING_S = 0.05
+"""A server's own times may be rounded, but not be longer than its client waited by more than this: so many times, and seconds."""
 BEGINNING = 64
 """Characters by which two prompts are told to be of the same text."""
 LEAST_PATIENCE_S = 15.0
@@ -67,7 +68,7 @@ def _impossible(completion: Completion) -> RequestError | None:
     """Say what cannot be: a server that worked longer on an answer than we waited for it. Somebody else gave that answer, at another time."""
     told = (completion.server_prompt_s or 0.0) + (completion.server_generation_s or 0.0)
     waited = completion.client_total_s
-    if completion.error is not None or waited is None or told <= IMPOSSIBLE * waited + 1.0:
+    if completion.error is not None or waited is None or told <= IMPOSSIBLE * waited + ROUNDING_S:
         return None
     message = (
         f"the answer came after {waited:.2f} s and says that the server worked on it for {told:.2f} s: "
@@ -104,22 +105,27 @@ class ProbeContext:
     """Starts the server anew on purpose; None where it may not be. True where it answers again."""
     prefill_tps: float | None = None
     """Slowest prefill speed seen so far; deadlines grow from it."""
-    cold: int = 0
-    """So many prompts were sent that no cache may know."""
+    doubt: str = ""
+    """Why what this server tells of its answers cannot be believed, where that was seen: nothing is proved by its counts then."""
+    share: float | None = None
+    """Where tokens are only estimated: the share of an estimate that the server counted at the first length."""
+    asked: int = 0
+    """So many requests were sent."""
     salt: tuple[str, str] = ("", "")
-    """How the last of them begins, and what was put before it."""
+    """How the last prompt begins that no cache may know, and what was put before it."""
 
     def complete(self, ask: Ask, sent_tokens: int | None = None, purpose: str = "") -> Completion:
         """Send one completion and count it.
 
-        A prompt that is to be read cold is a request unlike any other: a proxy that answers by itself what it has seen before finds nothing. Where the
-        server cannot switch its prompt cache off for one request, the text begins like no other, too; what follows on it keeps that beginning, and
-        so goes on from it.
+        Each is a request unlike any other: a proxy that answers by itself what it has seen before finds nothing. A prompt that is to be read cold begins
+        like no other, too, where the server cannot switch its prompt cache off for one request; what follows on it keeps that beginning, and so goes
+        on from it.
         """
         completion = self.backend.complete(self._unlike_any(ask))
         impossible = _impossible(completion)
         if impossible is not None:
             completion = completion.model_copy(update={"error": impossible})
+            self.doubt = self.doubt or impossible.message
         completion = completion.model_copy(update={"sent_tokens": sent_tokens, "purpose": purpose})
         self.sent.count(completion)
         speed = completion.prefill_tps
@@ -128,17 +134,17 @@ class ProbeContext:
         return completion
 
     def _unlike_any(self, ask: Ask) -> Ask:
+        # at temperature 0 another seed changes nothing but the request
+        self.asked += 1
+        ask = replace(ask, seed=ask.seed + self.asked)
         if ask.salt or ask.cache_as_served:
             return ask
         text = ask.prompt if ask.prompt is not None else (ask.messages or ({},))[0].get("content", "")
         begins = text[:BEGINNING]
-        salted = "cache-off" not in self.backend.offers
         if not ask.use_cache:
-            self.cold += 1
             first = random.Random(f"cold {self.seed} {self.run}").randrange(1000)
-            self.salt = (begins, f"{(first + self.cold) % 1000:03d} ") if salted else ("", "")
-            # at temperature 0 another seed changes nothing but the request
-            ask = replace(ask, seed=ask.seed + self.cold)
+            salted = "cache-off" not in self.backend.offers
+            self.salt = (begins, f"{(first + self.asked) % 1000:03d} ") if salted else ("", "")
         elif begins != self.salt[0]:
             return ask
         return replace(ask, salt=self.salt[1])

@@ -57,18 +57,23 @@ def _calibrated(backend: Backend, sent: Sent | None) -> Counter | None:
         if len(text) > SAMPLE_CHARACTERS:
             break
     counts: list[tuple[str, int]] = []
-    for part in (text[: len(text) // 3], text):
-        counted = _counted(backend, part, sent)
-        if counted is None:
+    # a small window refuses the longer ones
+    for share in (3, 1, 6, 12):
+        if len(counts) < 2:
+            part = text[: len(text) // share]
+            counted = _counted(backend, part, sent)
+            counts += [(part, counted)] if counted is not None else []
+        if share == 1 and not counts:
             return None
-        counts.append((part, counted))
+    if len(counts) < 2:
+        return None
     try:
         found = calibrate(counts)
-        if found.overhead > SUSPICIOUS * counts[0][1]:
+        if found.overhead > SUSPICIOUS * min(counted for _part, counted in counts):
             # so much beside the text is a long template, or the longer text was cut: a shorter one tells which
             part = text[: len(text) // 6]
             counted = _counted(backend, part, sent)
-            if counted is not None:
+            if counted is not None and (part, counted) not in counts:
                 found = calibrate([(part, counted), counts[0]])
         return found.counter()
     except InputError:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from probes.attempt import as_request_error
 from probes.backends.base import Ask
-from probes.backends.overflow import overflow_rule
+from probes.backends.overflow import close, overflow_rule
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.errors import CtxDoctorError, InputError
 from probes.evidence.records import Evidence, found, not_found
@@ -34,6 +34,8 @@ TOO_MANY = 1.25
 """A count above so many times of what was sent is none of this prompt."""
 SHORT = 0.6
 """A prompt of this share of what was processed fits whatever the window is."""
+QUICK = 0.05
+"""A second look may take this share of the time that is left, also where its tokens were not foreseen."""
 MOST_TOKENS = 1_200_000
 """A longer text is not written for this: what it would tell is not worth the minutes."""
 REFUSES_UNPROCESSED = frozenset({"llama.cpp", "vllm", "sglang", "tabbyapi", "llama-cpp-python", "ik_llama.cpp"})
@@ -88,6 +90,13 @@ class TruncationProbe(Probe):
             yield found(as_request_error(failure), source="measured", run=context.run, origin="truncation")
             yield not_found(TruncationReading, "failed", str(failure), run=context.run, origin="truncation")
             return
+        if reading.verdict == "unknown" and reading.processed is not None:
+            context.doubt = context.doubt or reading.message
+        elif _fits_and_is_refused(reading):
+            # a prompt that fits is not refused for its length: the number is not that of the prompt
+            why = f"a prompt of {reading.sent} tokens was refused and counted as {reading.processed}, which would have fitted"
+            reading = reading.model_copy(update={"message": f"{why}; the counts cannot be believed: {reading.message}"})
+            context.doubt = context.doubt or f"{why}; the server's counts cannot be believed"
         self.reading = reading
         if completion.error is not None:
             yield found(completion.error, source="measured", run=context.run, origin="truncation")
@@ -111,12 +120,20 @@ class TruncationProbe(Probe):
             completion = context.complete(chat, sent_tokens=text.tokens, purpose="truncation")
         return text.tokens, completion
 
+    def _affordable(self, context: ProbeContext, spent: int, more: int) -> bool:
+        """Say whether so many tokens more are within what may be spent, or take little of the time that is left at the speed that was seen."""
+        quick = context.prefill_tps is not None and more / context.prefill_tps < QUICK * context.time_left()
+        return spent + more <= self.afford or quick
+
     def _held_against_less(self, context: ProbeContext, above: TruncationReading, spent: int) -> TruncationReading:
         """Send a prompt just below the window and, where that is cut too, a short one; give what all of them together show."""
         length = self.length_below(context)
+        if spent and not self._affordable(context, spent, length) and above.processed:
+            # what lies between that which was kept and the window is told as well by a shorter one
+            length = min(length, int(above.processed * 1.4) + 64)
         reading = above
         under: tuple[int, int] | None = None
-        if (spent + length <= self.afford or not spent) and length <= MOST_TOKENS:
+        if (not spent or self._affordable(context, spent, length)) and length <= MOST_TOKENS:
             context.progress.report("a prompt just below the window", 0.5, f"{length} tokens")
             sent, completion = self._send(context, length)
             error, processed = completion.error, completion.prompt_tokens
@@ -155,6 +172,12 @@ class TruncationProbe(Probe):
         return _cut_within(reading, self.window, context.backend.name) if under is not None else reading
 
 
+def _fits_and_is_refused(reading: TruncationReading) -> bool:
+    if reading.verdict != "refused" or reading.processed is None or not reading.window:
+        return False
+    return reading.processed < min(reading.window, 0.8 * (reading.sent or 0))
+
+
 def _whole(sent: int, processed: int) -> bool:
     """Say whether a count may be that of all that was sent."""
     return WHOLE * sent - 16 <= processed <= TOO_MANY * sent + 256
@@ -166,6 +189,9 @@ def _cut_within(reading: TruncationReading, window: int, backend: str) -> Trunca
     if processed > TOO_MANY * sent + 256:
         return reading
     rule = overflow_rule(sent, processed, window, backend=backend, output_tokens=1)
+    if rule == "half-window" and close(processed, window / 2, 0.06):
+        # half of a window is kept of what does not fit into it, and this did
+        rule = "unknown-cut"
     message = f"{sent} tokens fit into the window of {window} that is told, and {processed} of them were processed"
     if reading.verdict == "truncated":
         return reading.model_copy(update={"rule": rule or reading.rule, "message": message})

@@ -87,7 +87,7 @@ class Cutting(Loopback):
 
     def _perf(self, handler: _Handler) -> None:
         kept = self.processed[-1][1] if self.processed else 0
-        told = {"last_input_count": kept, "last_token_count": 1, "last_process_time": 0.1, "last_eval_time": 0.01}
+        told = {"last_input_count": kept, "last_token_count": 1, "last_process_time": 0.01, "last_eval_time": 0.001}
         say(handler, {**told, "total_gens": len(self.processed), "idle": 1, "queue": 0, "stop_reason": 0})
 
     def _ollama(self, handler: _Handler) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from probes.backends.http import Http
@@ -18,11 +20,12 @@ WINDOW = 1024
 WORDS = Counter(count=lambda text: len(words_of(text)), name="the model's own")
 
 
-def probed(server, *, window=None, counter=None, afford=10**9, below=False, hint=None) -> TruncationReading:
+def probed(server, *, window=None, counter=None, afford=10**9, left=3600.0) -> TruncationReading:
     with Http(server.url) as http:
-        backend = recognise(http, hint)
-        context = ProbeContext(backend=backend, counter=counter or counter_for(backend) or WORDS)
-        probe = TruncationProbe(window or backend.window().in_force, afford=afford, below=below)
+        backend = recognise(http)
+        counter = counter or counter_for(backend) or WORDS
+        context = ProbeContext(backend=backend, counter=counter, ends_at=time.monotonic() + left)
+        probe = TruncationProbe(window or backend.window().in_force, afford=afford)
         evidence = [piece.payload() for piece in probe.collect(context) if piece.data is not None]
     return next(one for one in evidence if isinstance(one, TruncationReading))
 
@@ -115,10 +118,12 @@ def test_the_budget_is_kept():
     with Cutting("koboldcpp-1.102", WINDOW, front(WINDOW)) as server:
         assert probed(server, afford=100).would_cost_tokens > WINDOW
         assert server.processed == []
-        reading = probed(server, afford=1300)
+        reading = probed(server, afford=1300, left=0.0)
         assert reading.verdict == "truncated"
         assert reading.below_sent is None
         assert sum(sent for sent, _kept in server.processed) < 1300 + 700
+        # where the server is quick, a look below the window costs next to nothing of the time that is left
+        assert probed(server, afford=1300).below_sent is not None
 
 
 def test_a_calibrated_counter_keeps_its_distance():

@@ -128,7 +128,13 @@ def test_slowing_is_said():
     class Tires(Chats):
         def complete(self, ask):
             answer = super().complete(ask)
-            return answer.model_copy(update={"server_generation_s": answer.server_generation_s * (1 + self.turn / 5)})
+            slower = answer.server_generation_s * self.turn / 5
+            return answer.model_copy(
+                update={
+                    "server_generation_s": answer.server_generation_s + slower,
+                    "client_total_s": answer.client_total_s + slower,
+                }
+            )
 
     soak, evidence = soaked(Tires())
     assert soak.slowed_to < 0.5
