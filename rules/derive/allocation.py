@@ -51,6 +51,7 @@ from rules.facts import (
     PIPELINE_COPIES,
     PROJECTOR_BYTES,
     RAM_BYTES,
+    SPECULATION,
     SWA_CACHE_FULL,
     TOLD_ERROR_KIND,
     TOLD_FAILED_WHILE,
@@ -346,7 +347,7 @@ def _worse(*known: Known[int]) -> Known[int]:
 @derivation(
     needs=(
         ALLOC_BYTES, ALLOC_FREE_BYTES, DEVICE_TOTAL_BYTES, DEVICE_FREE_BYTES, MEMORY_LIMIT_BYTES, WEIGHTS_BYTES, MODEL_BYTES, KV_BYTES,
-        KV_EXPECTED_BYTES, COMPUTE_BYTES, RAM_BYTES, ALLOC_COMPONENT,
+        KV_EXPECTED_BYTES, COMPUTE_BYTES, RAM_BYTES, ALLOC_COMPONENT, SPECULATION,
     ),
     gives=(
         ALLOC_FREE_RATIO, ALLOC_OF_DEVICE, WEIGHTS_SHARE, KV_SHARE, COMPUTE_SHARE, KV_OF_WEIGHTS, KV_OVER_EXPECTED, COMPUTE_OF_KV, WEIGHTS_OF_RAM,
@@ -362,6 +363,9 @@ def shares(sight: Sight) -> Iterator[Reading]:
     cache = sight.known(KV_BYTES) or (alloc if refused == "kv" else None)
     compute = alloc if refused == "compute" else sight.known(COMPUTE_BYTES)
     need = alloc if refused == "kv" else cache or sight.known(KV_EXPECTED_BYTES)
+    speculation = sight.known(SPECULATION)
+    # a draft keeps a cache of its own, which a log gives in the same words as the model's
+    mixed = speculation is not None and speculation.value
     for of, to, fact in (
         (alloc, free, ALLOC_FREE_RATIO),
         (alloc, total, ALLOC_OF_DEVICE),
@@ -369,7 +373,7 @@ def shares(sight: Sight) -> Iterator[Reading]:
         (need, limit, KV_SHARE),
         (compute, limit, COMPUTE_SHARE),
         (cache, weights, KV_OF_WEIGHTS),
-        (cache, sight.known(KV_EXPECTED_BYTES), KV_OVER_EXPECTED),
+        (None if mixed else cache, sight.known(KV_EXPECTED_BYTES), KV_OVER_EXPECTED),
         (compute, cache, COMPUTE_OF_KV),
         (weights, sight.known(RAM_BYTES), WEIGHTS_OF_RAM),
     ):

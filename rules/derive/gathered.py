@@ -110,6 +110,9 @@ def _kind_of(event: LogEvent) -> str | None:
 
 ENOUGH_DRAFTED = 40
 """Fewer drafted tokens say nothing about a share of them."""
+LONG_ANSWER = 16
+LINES_OF_AN_ANSWER = 8
+"""So many lines further at most stands what was accepted in an answer whose times a log has given."""
 
 
 @derivation(
@@ -344,28 +347,35 @@ def drafting(sight: Sight) -> Iterator[Reading]:
             return
 
 
-@derivation(reads=(Completion, LogEvent), gives=(SPECULATION_GAIN,))
+@derivation(reads=(LogEvent,), gives=(SPECULATION_GAIN,))
 def gain(sight: Sight) -> Iterator[Reading]:
-    """What speculation multiplied the generation speed by, at best, from our own answers and the time that the log says went into drafting.
+    """What speculation multiplied the generation speed by, at best, from the log's times of answers, what was accepted in each, and the time of drafting.
 
     Without it, each token would have taken a step of the main model. A step that checks a draft takes at least as long as one of a single token, so the
     time of the steps that were made, one for each token that was not drafted, gives an upper bound for a step: the speed without is that fast or faster.
     """
-    answers = [
-        c
-        for _e, c in sight.of(Completion)
-        if c.drafted_tokens and c.accepted_tokens is not None and c.server_generation_s and c.generated_tokens
-    ]
-    logged = [(e, v) for e, v in sight.of(LogEvent) if v.event == "speculation" and v.key == "drafting" and v.of]
-    if not answers or not logged:
+    logged = [(e, v) for e, v in sight.of(LogEvent)]
+    totals = [(e, v) for e, v in logged if v.event == "speculation" and v.key == "drafting" and v.of]
+    if not totals:
         return
-    evidence, totals = logged[-1]
-    drafted = sum(c.drafted_tokens or 0 for c in answers)
-    tokens = sum((c.generated_tokens or 1) - 1 for c in answers)
-    steps = tokens - sum(c.accepted_tokens or 0 for c in answers)
-    taken = sum(c.server_generation_s or 0.0 for c in answers)
-    checking = taken - drafted * (totals.seconds or 0.0) / (totals.of or 1)
-    if drafted >= ENOUGH_DRAFTED and steps > 0 and 0 < checking <= taken:
+    evidence, total = totals[-1]
+    tokens = steps = drafted = 0
+    taken = 0.0
+    written: LogEvent | None = None
+    for _e, event in logged:
+        if event.event == "timing" and event.phase == "generation" and event.key is None:
+            written = event
+        elif event.event == "speculation" and event.key == "acceptance" and written is not None:
+            # the line that follows an answer's times; answers of a few tokens end in the middle of a draft, and folded lines belong to several
+            near = written.log == event.log and 0 <= event.line - written.line <= LINES_OF_AN_ANSWER
+            answer, accepted = (written.tokens or 1) - 1, event.accepted or 0
+            alone = written.count_seen == event.count_seen == 1
+            if near and alone and written.seconds and answer >= LONG_ANSWER and accepted < answer:
+                tokens, steps = tokens + answer, steps + answer - accepted
+                drafted, taken = drafted + (event.count or event.of or 0), taken + written.seconds
+            written = None
+    checking = taken - drafted * (total.seconds or 0.0) / (total.of or 1)
+    if drafted >= ENOUGH_DRAFTED and 0 < checking <= taken:
         yield reading(SPECULATION_GAIN, tokens * checking / (steps * taken), evidence)
 
 

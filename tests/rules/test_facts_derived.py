@@ -480,23 +480,30 @@ def test_a_ratio_is_a_number_or_nothing(of, to):
 
 def test_what_speculation_gains_is_bounded_by_the_steps_that_were_made_and_the_time_that_drafting_took():
     """Law: without it each token takes a step, and a step takes no longer than one that checked a draft: so much, and no more, is known."""
-    drafted = event("speculation", key="drafting", of=400, accepted=80, seconds=8.0)
-    answer = found(
-        Completion(generated_tokens=101, drafted_tokens=200, accepted_tokens=40, server_generation_s=5.0),
-        source="server",
-    )
+
+    def line(number, kind, **more):
+        return found(LogEvent(event=kind, line=number, log="server.log", **more), source="log", origin=f"log:{number}")
+
+    written = line(10, "timing", phase="generation", tokens=101, seconds=5.0)
+    accepted = line(13, "speculation", key="acceptance", accepted=40, count=200)
+    drafted = line(15, "speculation", key="drafting", of=400, accepted=80, seconds=8.0)
     # 100 tokens in 60 steps: 4 s went into drafting 200 tokens, 1 s into 60 steps; 100 such steps take 1.67 s, and it took 5
-    found_facts = facts(answer, drafted)
-    assert found_facts.value(f.SPECULATION_GAIN) == pytest.approx(100 * 1.0 / (60 * 5.0))
+    assert facts(written, accepted, drafted).value(f.SPECULATION_GAIN) == pytest.approx(100 * 1.0 / (60 * 5.0))
     # with a draft that costs nothing it is what the acceptance gives
-    free = event("speculation", key="drafting", of=400, accepted=80, seconds=0.0)
-    assert facts(answer, free).value(f.SPECULATION_GAIN) == pytest.approx(100 / 60)
-    # too few drafts, or no log of the time: not known
-    few = found(
-        Completion(generated_tokens=10, drafted_tokens=20, accepted_tokens=4, server_generation_s=1.0), source="server"
+    free = line(15, "speculation", key="drafting", of=400, accepted=80, seconds=0.0)
+    assert facts(written, accepted, free).value(f.SPECULATION_GAIN) == pytest.approx(100 / 60)
+    # an answer of a few tokens, lines far apart or folded, or no log of the time: not known
+    short = line(10, "timing", phase="generation", tokens=10, seconds=0.5)
+    folded = line(10, "timing", phase="generation", tokens=101, seconds=5.0, count_seen=3, last_line=12)
+    assert facts(short, accepted, drafted).value(f.SPECULATION_GAIN) is None
+    assert facts(folded, accepted, drafted).value(f.SPECULATION_GAIN) is None
+    assert (
+        facts(written, line(90, "speculation", key="acceptance", accepted=40, count=200), drafted).value(
+            f.SPECULATION_GAIN
+        )
+        is None
     )
-    assert facts(few, drafted).value(f.SPECULATION_GAIN) is None
-    assert facts(answer).value(f.SPECULATION_GAIN) is None
+    assert facts(written, accepted).value(f.SPECULATION_GAIN) is None
 
 
 def test_the_share_of_accepted_drafts_is_read_from_any_line_that_says_it():
@@ -536,3 +543,14 @@ def test_where_every_length_ran_no_failure_is_about_memory():
         facts(rung(1), rung(2, result="died", error="gone", error_kind="connection-lost")).value(f.IS_MEMORY_FAILURE)
         is not True
     )
+
+
+def test_a_cache_that_a_draft_shares_the_log_with_is_not_held_against_the_architecture():
+    """Law: a log gives the caches of a model and of its draft in the same words; together they say nothing about either."""
+    file = model_file(kv_bytes_per_token=65_536)
+    buffers = [event("buffer", component="kv", size_bytes=2 * GIB, device="CUDA0")]
+    alone = facts(file, command(ctx=16_384, kv_type_k="f16", kv_type_v="f16"), *buffers)
+    assert alone.value(f.KV_OVER_EXPECTED) == pytest.approx(2.0)
+    drafted = facts(file, command(ctx=16_384, kv_type_k="f16", kv_type_v="f16", draft_model="/m/draft.gguf"), *buffers)
+    assert drafted.value(f.SPECULATION) is True
+    assert drafted.value(f.KV_OVER_EXPECTED) is None
