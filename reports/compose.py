@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from probes.evidence import words as language
 from probes.evidence.words import Words, words
@@ -196,8 +196,9 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         open_unseen=tuple(cause.id for cause in others if not any(_holds_for(clue) for clue in cause.clues)),
         set_aside=tuple(
             (aside.id, _unstopped(make.tell(aside.words or "")), BANDS[aside.band], _because(make, aside))
-            for aside in aside_for_a_reason[: make.some(aside_for_a_reason, limits.lists, words("Causes set aside"))]
+            for aside in aside_for_a_reason[: limits.reasons]
         ),
+        also_aside=tuple(aside.id for aside in aside_for_a_reason[limits.reasons :])[: limits.unknown],
         without_a_sign=tuple(aside.id for aside in verdict.set_aside if not aside.because)[: limits.unknown],
         would_decide=tuple(make.tell(each) for each in verdict.would_decide[: limits.lists]),
         errors=errors,
@@ -207,9 +208,9 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         conflicts=tuple(
             (
                 make.tell(c.words) if c.words else c.fact,
-                plain(c.believed),
+                _found(c.believed, c.unit),
                 _source(c.believed_source),
-                plain(c.other),
+                _found(c.other, c.unit),
                 _source(c.other_source),
             )
             for c in document.conflicts[: make.some(document.conflicts, limits.lists, words("Contradictions"))]
@@ -836,11 +837,23 @@ def _errors(make: _Builder) -> tuple[str, ...]:
         if piece.data is None:
             continue
         if piece.kind == "request_error" and isinstance(piece.data.get("message"), str):
+            if _rightly_refused(make.document, piece.data):
+                continue
             texts.append(piece.data["message"])
         if piece.kind == "launch" and piece.data.get("healthy") is False and isinstance(piece.data.get("why"), str):
             texts.append(piece.data["why"])
     once = [text for text in dict.fromkeys(texts) if visible(text)]
     return tuple(once[: make.some(once, make.limits.errors, words("Error texts"))])
+
+
+def _rightly_refused(document: CaseDocument, error: dict[str, Any]) -> bool:
+    """Say whether a request that failed is no fault: longer than any window asked for or in force, as a probe sends it so that it be refused."""
+    if error.get("error") == "timeout" and document.rungs and all(rung.result == "passed" for rung in document.rungs):
+        # A probe that had little time left; a server that was too slow for a length shows it at that length.
+        return True
+    sent, window = error.get("prompt_tokens"), document.subject.window
+    longest = max((n for n in (window.asked, window.in_force, window.per_slot) if n is not None), default=None)
+    return error.get("error") == "exceeds-window" and isinstance(sent, int) and longest is not None and sent > longest
 
 
 def _quotes(make: _Builder) -> tuple[Quote, ...]:

@@ -446,6 +446,7 @@ class Conflict(Part):
 
     fact: str
     words: Text | None = None
+    unit: Text | None = None
     believed: Any = None
     believed_source: Source | Text | None = None
     other: Any = None

@@ -16,7 +16,7 @@ from probes.evidence.errors import InputError
 from probes.evidence.words import Words, words
 
 from .baseline import command_line
-from .escape import ROOM, Markdown, Ours, code, fence, finalize, prose, sentence, visible
+from .escape import ROOM, Markdown, Ours, Several, code, fence, finalize, prose, sentence, visible
 from .figures import SYMPTOMS, count, number, percent, plain, seconds, size
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ REQUESTS: Final[dict[str, RequestForm]] = {
     "tabbyapi": RequestForm(5000, "/v1/completions", "prompt", ("model", "temperature"), _OPENAI),
     "text-generation-webui": RequestForm(5000, "/v1/completions", "prompt", ("temperature",), _OPENAI),
 }
+_MOST_ASIDE: Final = 6
 ALIASES: Final[dict[str, str]] = {
     "llamacpp": "llama.cpp",
     "llama-server": "llama.cpp",
@@ -520,8 +521,11 @@ class _Fill:
         out = [str(words("What the measurements point to:")) + "\n\n" + "\n".join(lines)] if lines else []
         aside = [
             f"- {prose(title) if title else code(id_)} ({finalize(band)}): {finalize(because)}"
-            for id_, title, band, because in self.view.set_aside
+            for id_, title, band, because in self.view.set_aside[:_MOST_ASIDE]
         ]
+        rest = [id_ for id_, *_ in self.view.set_aside[_MOST_ASIDE:]] + list(self.view.also_aside)
+        if rest:
+            aside.append("- " + sentence(words("Also: {causes}", causes=Several(tuple(rest)))))
         if aside:
             out.append(str(words("What was looked at and set aside:")) + "\n\n" + "\n".join(aside))
         return "\n\n".join(out)
@@ -585,7 +589,10 @@ class _Fill:
             steps.append(sentence(words("It ends so: {result}", result=self.failing.error or self.failing.result)))
         elif self.view.errors and not document.rungs:
             steps.append(sentence(words("It ends so: {result}", result=self.view.errors[0])))
-        if self.passing is not None:
+        if self.passing is not None and failing is None:
+            passed = count(self.passing.input_tokens)
+            steps.append(sentence(words("One request with {tokens} input tokens passes.", tokens=passed)))
+        elif self.passing is not None:
             steps.append(
                 sentence(words("The same with {tokens} input tokens passes.", tokens=count(self.passing.input_tokens)))
             )

@@ -287,9 +287,9 @@ def tables(view: View) -> dict[str, Any]:
         "conflicts": [
             [
                 prose(fact),
-                code(believed),
+                shown(believed),
                 shown(source),
-                code(other),
+                shown(other),
                 shown(other_source),
             ]
             for fact, believed, source, other, other_source in view.conflicts

@@ -252,6 +252,7 @@ class Limits:
     changes: int = 60
     peaks: int = 8
     lists: int = 20
+    reasons: int = 10
     room: Room = field(default_factory=Room)
 
 
@@ -268,6 +269,7 @@ STEPS: Final[tuple[Limits, ...]] = (
         errors=8,
         changes=30,
         lists=12,
+        reasons=8,
         room=Room(200, 800, 300, 2_000, 60),
     ),
     Limits(
@@ -281,6 +283,7 @@ STEPS: Final[tuple[Limits, ...]] = (
         changes=12,
         peaks=4,
         lists=8,
+        reasons=5,
         room=Room(120, 400, 200, 1_000, 20),
     ),
     Limits(
@@ -294,6 +297,7 @@ STEPS: Final[tuple[Limits, ...]] = (
         changes=6,
         peaks=2,
         lists=5,
+        reasons=3,
         room=Room(80, 200, 120, 600, 8),
     ),
     Limits(
@@ -307,6 +311,7 @@ STEPS: Final[tuple[Limits, ...]] = (
         changes=3,
         peaks=1,
         lists=3,
+        reasons=2,
         room=Room(50, 100, 80, 400, 4),
     ),
 )
@@ -344,13 +349,14 @@ class View:
     open: tuple[tuple[str, str], ...]
     open_unseen: tuple[str, ...]
     set_aside: tuple[tuple[str, str, Words, Text], ...]
+    also_aside: tuple[str, ...]
     without_a_sign: tuple[str, ...]
     would_decide: tuple[str, ...]
     errors: tuple[str, ...]
     quotes: tuple[Quote, ...]
     changes: tuple[Change, ...]
     compared: tuple[RunsCompared, ...]
-    conflicts: tuple[tuple[str, str, Text, str, Text], ...]
+    conflicts: tuple[tuple[str, Text, Text, Text, Text], ...]
     unknown: tuple[tuple[Words, str, tuple[str, ...]], ...]
     notes: tuple[str, ...]
     measured: tuple[Item, ...]

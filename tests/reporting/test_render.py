@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from probes.evidence.errors import InputError
+from probes.evidence.records import Evidence
 from probes.evidence.words import use_translation
 from reports.check import LONGEST_HTML, LONGEST_MARKDOWN, check, check_html, parser
 from reports.compose import build, departure, verdict_words, window_statement
@@ -21,7 +22,7 @@ from reports.forms import FORMS, form_for
 from reports.plots import mermaid, sparkline
 from reports.redact import Redactor
 from reports.render import FORMATS, render
-from tests.reporting.samples import SAMPLES, bare, healthy, spill, wide
+from tests.reporting.samples import AT, SAMPLES, bare, healthy, spill, wide
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
 WHOLE = [
@@ -163,6 +164,23 @@ def test_an_unknown_form_or_project_is_refused_in_one_line() -> None:
 )
 def test_a_form_is_found_by_the_servers_name(name: str, id_: str) -> None:
     assert form_for(name).id == id_
+
+
+@pytest.mark.parametrize(("sent", "is_fault"), [(140_000, False), (60_000, True)])
+def test_a_refusal_above_every_window_is_what_a_probe_asked_for_and_no_error(sent: int, is_fault: bool) -> None:
+    whole = healthy().model_dump(mode="json", by_alias=True)
+    said = f"request ({sent} tokens) exceeds the available context size"
+    longest = max(whole["subject"]["window"][name] or 0 for name in ("asked", "in_force", "per_slot"))
+    assert 60_000 < longest < 140_000
+    whole["evidence"] = [
+        Evidence(
+            kind="request_error",
+            source="measured",
+            at=AT,
+            data={"error": "exceeds-window", "status": 400, "message": said, "prompt_tokens": sent},
+        ).model_dump(mode="json")
+    ]
+    assert (said in render(CaseDocument.model_validate(whole))) is is_fault
 
 
 def test_a_bug_report_holds_what_a_maintainer_asks_for() -> None:
