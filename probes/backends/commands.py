@@ -1040,10 +1040,10 @@ def _llama_special(located: _Located, table: _Table, variable: str, value: Any, 
     """Change what llama-server spells in more than one flag. None: nothing special about it."""
     own = located.words[located.start :]
     spelled = {item.flag.variables[0] for item in _occurrences(own, table)}
-    if variable == "speculation" and value in {None, False, "none"}:
+    if variable == "speculation" and value in (None, False, "none"):
         # Without a draft model and a type there is no speculation; what is left of its options has no effect.
         return _drop(located, table, {"speculation", "draft_model"})
-    if variable == "mmproj" and value in {None, False}:
+    if variable == "mmproj" and value in (None, False):
         dropped = _drop(located, table, {"mmproj", "mmproj_url"})
         return (
             _change(_locate(dropped), table, table.for_variable("mmproj_auto"), value=False)
@@ -1067,7 +1067,7 @@ def _llama_special(located: _Located, table: _Table, variable: str, value: Any, 
     if variable == "cpu_moe":
         cleaned = _locate(_drop(located, table, {"cpu_moe"}))
         flags = table.for_variable("cpu_moe")
-        if value in {None, False}:
+        if value in (None, False):
             return cleaned.words
         return _change(cleaned, table, [f for f in flags if (f.kind == "switch") is (value is True)], value)
     return None
@@ -1114,8 +1114,8 @@ def _rewritten(item: _Occurrence, spelling: str, value: Any) -> list[str]:
     flag = item.flag
     name = spelling.partition("=")[0]
     if item.off or flag.kind == "switch":
-        wanted_off = value in {False, "off"}
-        if not wanted_off and value not in {True, "on"} and flag.kind == "switch":
+        wanted_off = value in (False, "off")
+        if not wanted_off and value not in (True, "on") and flag.kind == "switch":
             raise RefusedSettingError(f"{flag.variables[0]} is switched on or off; it takes no value {value!r}")
         if wanted_off == item.off:
             return [name]
@@ -1154,7 +1154,7 @@ def _add(located: _Located, flags: Sequence[Flag], value: Any) -> list[str]:
             raise NotOfferedError(f"{flag.variables[0]} has no place in this command")
         return _set_variable(located, flag.env[0], _written(flag, value))
     if flag.kind == "switch":
-        off = value in {False, "off"}
+        off = value in (False, "off")
         if off and not flag.off:
             return located.words
         new = [flag.off[0] if off else flag.names[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from probes.backends.commands import as_text, change_command, detect_backend, parse_command, server_words
 from probes.backends.shell import rewritten, server_in, simple_commands
-from probes.evidence.errors import NotOfferedError
+from probes.evidence.errors import CtxDoctorError, NotOfferedError
 
 SERVER = "llama-server -m m.gguf -c 2048 -np 2"
 CHANGED = "llama-server -m m.gguf -c 2048 -np 1"
@@ -127,6 +128,19 @@ def test_the_place_that_is_in_force_is_the_one_that_changes(before, after):
     """The last of several flags counts, and a flag before the environment."""
     assert as_text(change_command(shlex.split(before), None, "parallel", 1)) == after
     assert parse_command(shlex.split(after)).settings["parallel"].value == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [("koboldcpp", "flash_attention"), ("llama-server -fa on", "flash_attention"), ("llama-server", "speculation"),
+     ("llama-server --mmproj p", "mmproj"), ("llama-server --cpu-moe", "cpu_moe"), ("llama-server --no-mmap", "mmap")],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_written_or_refused(command, variable):
+    """Law: a list where a switch is wanted is no fault of the tool."""
+    made = None
+    with contextlib.suppress(CtxDoctorError):
+        made = change_command(shlex.split(command), None, variable, [1.0, 2.0])
+    assert made is None or all(isinstance(word, str) for word in made)
 
 
 WORD = st.text(alphabet="ab $'\"\\-=;|&<>#\n", min_size=1, max_size=6)
