@@ -44,6 +44,8 @@ class Phases(NamedTuple):
     scan: int
     outputs: int
     layer_inputs: int
+    chosen: int
+    """Which tokens each layer's indexer chose: kept to the end."""
     inputs: int
     """Embeddings of one micro-batch: what goes into the first layer."""
 
@@ -55,7 +57,7 @@ class Phases(NamedTuple):
             self.scan + copied.attention,
         )
         last = self.outputs + copied.output if logits else 0
-        return max(self.masks + layers, last) + self.layer_inputs
+        return max(self.masks + layers, last) + self.layer_inputs + self.chosen
 
 
 def compute_bytes(planned: Plan, memory: Memory, settings: ContextSettings) -> int:
@@ -82,8 +84,11 @@ def phases(planned: Plan, memory: Memory, settings: ContextSettings) -> Phases:
                 scores = max(scores, cache.cells * tokens * _F32 * max(shape.heads))
             elif settings.kv_k == "f32" or settings.kv_v == "f32":
                 copies = max(copies, cache.cells * cache.streams * (max(part.k_rows) + max(part.v_rows)) // 2)
-        elif part.name == "indexer":
+        elif part.name == "indexer" and shape.rule.memory != "msa":
             scores = max(scores, cache.cells * tokens * (4 + 2 * shape.indexer_rows))
+        elif part.name == "indexer" and not settings.kv_unified:
+            # each key head has scores and a mask of its own; over a unified cache this kind attends densely
+            scores = max(scores, cache.cells * tokens * (1 + 9 * max(shape.kv_heads)))
     if shape.rule.memory == "none":
         masks = tokens * tokens * 2
         scores = 0 if flash else tokens * tokens * _F32 * max(shape.heads, default=1)
@@ -99,6 +104,7 @@ def phases(planned: Plan, memory: Memory, settings: ContextSettings) -> Phases:
         layer_inputs=tokens * _F32 * (2 * shape.layers_all * shape.layer_input + shape.width)
         if shape.layer_input
         else 0,
+        chosen=_chosen(planned, memory),
         inputs=tokens * _F32 * shape.width,
     )
 
@@ -121,13 +127,22 @@ def _feed_forward(shape: Shape) -> int:
 def _attention(shape: Shape, *, flash: bool) -> int:
     """Floats a token in attention: residuals, queries, keys, values and their result."""
     queries = max(shape.heads, default=0) * shape.head_k
-    if shape.compressed and not shape.indexer:
+    if shape.compressed:
         # queries before and after they are taken into the compressed space, and the result there
         return 2 * shape.width + 2 * queries + 2 * max(shape.heads, default=0) * shape.head_mla
     floats = 4 * shape.width + 2 * queries
-    if shape.compressed:  # queries are taken into the compressed space and back
-        floats += 2 * queries
     return floats if flash else floats + queries // 2
+
+
+def _chosen(planned: Plan, memory: Memory) -> int:
+    """Bytes of the indices that sparse attention over compressed keys works with, layer by layer."""
+    shape = planned.shape
+    if shape.rule.memory not in {"dsa", "dsa-window"} or not shape.indexer_top:
+        return 0
+    for part, cache in zip(planned.parts, memory.caches, strict=True):
+        if part.name == "indexer":
+            return len(part.layers) * min(shape.indexer_top, cache.cells) * memory.ubatch * 4
+    return 0
 
 
 def _scan(shape: Shape) -> int:

@@ -75,6 +75,8 @@ class Shape:
     indexer: int = 0
     """Width of an indexer's key; 0: none."""
     indexer_rows: int = 1
+    indexer_top: int = 0
+    """How many tokens an indexer chooses."""
     indexer_full: list[bool] = field(default_factory=list)
     dense_lead: int = 0
     ratios: list[int] = field(default_factory=list)
@@ -362,6 +364,7 @@ def _indexers(shape: Shape, keys: _Keys) -> None:
     if shape.rule.memory not in {"dsa", "dsa-window", "msa", "dsv4", "hybrid-indexed"}:
         return
     shape.indexer = keys.whole("attention.indexer.key_length", 0)
+    shape.indexer_top = keys.whole("attention.indexer.top_k", 0)
     every = [True] * shape.layers
     none = [False] * shape.layers
     default = none
