@@ -277,7 +277,7 @@ def _flaky(draw: _Draw) -> Scenario:
             _answers("flaky"),
             "a proxy before the server that closes connections after 5 seconds",
             ("client-proxy-timeout",),
-            beside="gives-up",
+            beside="gives-up:5",
         )
     return Scenario(
         "flaky",

@@ -3,7 +3,7 @@
 ``python demo_beside.py PARENT KIND PORT SERVER-PORT`` listens at a port and hands requests to the server. It ends with the process that started it
 (``PARENT``, its id). Kinds:
 
-- ``gives-up``: closes every connection whose answer takes longer than ``GIVES_UP_S``;
+- ``gives-up:SECONDS``: closes every connection whose answer takes longer;
 - ``puts-the-time-in-front``: writes the time at the beginning of every prompt, as agents and chat programs do;
 - ``one-at-a-time``: answers 429 while another request runs, and another client sends one now and then.
 """
@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PIECE = 65_536
-GIVES_UP_S = 5.0
 PAUSE_S = 4.0
 """Between two requests of the other client: it keeps the server busy for a part of the time."""
 KINDS = ("gives-up", "puts-the-time-in-front", "one-at-a-time")
@@ -193,7 +192,7 @@ def other_client(outside: int) -> None:
             connection.getresponse().read()
 
 
-def giving_up(parent: int, outside: int, inside: int) -> None:
+def giving_up(parent: int, limit_s: float, outside: int, inside: int) -> None:
     """Relay until the parent is gone."""
     with socket.create_server(("127.0.0.1", outside)) as listener:
         listener.settimeout(0.5)
@@ -202,7 +201,7 @@ def giving_up(parent: int, outside: int, inside: int) -> None:
                 client, _address = listener.accept()
             except TimeoutError:
                 continue
-            threading.Thread(target=Relay(client, inside, GIVES_UP_S).run, daemon=True).start()
+            threading.Thread(target=Relay(client, inside, limit_s).run, daemon=True).start()
 
 
 def gateway(parent: int, kind: str, outside: int, inside: int) -> None:
@@ -217,12 +216,13 @@ def gateway(parent: int, kind: str, outside: int, inside: int) -> None:
 
 def main(arguments: list[str]) -> int:
     """Stand beside the server until the parent is gone."""
-    parent, kind, outside, inside = arguments
+    parent, named, outside, inside = arguments
+    kind, _, seconds = named.partition(":")
     if kind not in KINDS:
         sys.stderr.write(f"there is no kind {kind!r}\n")
         return 2
     if kind == "gives-up":
-        giving_up(int(parent), int(outside), int(inside))
+        giving_up(int(parent), float(seconds), int(outside), int(inside))
     else:
         gateway(int(parent), kind, int(outside), int(inside))
     return 0

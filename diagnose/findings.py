@@ -8,7 +8,7 @@ from probes.evidence.control import ControlRun
 from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.records import EvidenceSet
 from probes.evidence.replay import FreshReplay
-from probes.evidence.request import ConcurrencyTrial, Restarted
+from probes.evidence.request import TURNED_AWAY, ConcurrencyTrial, RequestError, Restarted
 from probes.evidence.rungs import LadderFound, RungResult, WayOfAsking, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
@@ -56,6 +56,13 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if replay is not None:
         said.append(replay_in_words(replay))
     said += by_meaning_in_words(evidence)
+    if any(piece.origin.endswith(TURNED_AWAY) for piece, _error in evidence.of(RequestError)):
+        said.append(
+            words(
+                "Some requests were turned away because others were served, and sent again after a pause: somebody else uses the server, "
+                "or it takes few at a time."
+            )
+        )
     restarts = [one for _evidence, one in evidence.of(Restarted) if one.because == "died"]
     if restarts:
         said.append(words("The server died and was started again, this many times: {count}.", count=len(restarts)))

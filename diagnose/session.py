@@ -29,7 +29,7 @@ from probes.evidence.damage import NextTokens
 from probes.evidence.errors import CouldNotLookError, CtxDoctorError, LaunchFailedError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
-from probes.evidence.request import Launch, TruncationReading
+from probes.evidence.request import TURNED_AWAY, Launch, RequestError, TruncationReading
 from probes.evidence.rungs import LadderPlan, RecallBase, RungResult, WayOfAsking
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
@@ -212,7 +212,9 @@ def _measure(one: Walk) -> None:
                 continue
             one.case.make_room()
             for evidence in probe.collect(context):
+                _add_turned_away(one, context, name)
                 one.add(evidence)
+            _add_turned_away(one, context, name)
             one.case.append("probe-done", {"probe": name})
             one.case.append(
                 "sent",
@@ -224,6 +226,16 @@ def _measure(one: Walk) -> None:
             )
     finally:
         sampler.stop()
+
+
+def _add_turned_away(one: Walk, context: ProbeContext, name: str) -> None:
+    """Keep what was refused because others were served, though it was sent again: once for each probe and message."""
+    refused, context.turned_away[:] = list(context.turned_away), []
+    known = {error.message for error in one.mine(RequestError) if error.error == "busy"}
+    for error in refused:
+        if error.message not in known:
+            known.add(error.message)
+            one.add(found(error, source="measured", run=one.run, origin=f"{name}, {TURNED_AWAY}"))
 
 
 def _watched_anew(one: Walk, sampler: Sampler, back: bool) -> bool:

@@ -26,6 +26,10 @@ ROUNDING_S = 0.05
 """A server's own times may be rounded, but not be longer than its client waited by more than this: so many times, and seconds."""
 BEGINNING = 64
 """Characters by which two prompts are told to be of the same text."""
+BUSY_PAUSES_S = (2.0, 4.0, 8.0)
+"""A request that is turned away because others are served is sent again after so long, and after the last is taken as refused."""
+AS_IT_COMES = frozenset({"repeat"})
+"""Purposes whose requests count as they come: whether one is turned away is what they ask."""
 LEAST_PATIENCE_S = 15.0
 """A request that is under way when the budget ends is waited for so long."""
 
@@ -113,6 +117,8 @@ class ProbeContext:
     """So many requests were sent."""
     salt: tuple[str, str] = ("", "")
     """How the last prompt begins that no cache may know, and what was put before it."""
+    turned_away: list[RequestError] = field(default_factory=list)
+    """Refusals of requests that were sent again, since they were taken as evidence last."""
 
     def complete(self, ask: Ask, sent_tokens: int | None = None, purpose: str = "") -> Completion:
         """Send one completion and count it.
@@ -121,7 +127,7 @@ class ProbeContext:
         like no other, too, where the server cannot switch its prompt cache off for one request; what follows on it keeps that beginning, and so goes
         on from it.
         """
-        completion = self.backend.complete(self._unlike_any(ask))
+        completion = self._let_in(ask, patient=purpose not in AS_IT_COMES)
         impossible = _impossible(completion)
         if impossible is not None:
             completion = completion.model_copy(update={"error": impossible})
@@ -131,6 +137,19 @@ class ProbeContext:
         speed = completion.prefill_tps
         if speed and (completion.processed_tokens or 0) >= 256:
             self.prefill_tps = min(self.prefill_tps or speed, speed)
+        return completion
+
+    def _let_in(self, ask: Ask, *, patient: bool) -> Completion:
+        """Send one completion; one that is turned away because others are served is sent again a few times: that says nothing about its length."""
+        for pause in (*BUSY_PAUSES_S, None):
+            completion = self.backend.complete(self._unlike_any(ask))
+            refused = completion.error
+            if refused is None or refused.error != "busy" or not patient or pause is None or self.time_left() <= pause:
+                break
+            self.sent.count(completion)
+            self.turned_away.append(refused)
+            self.progress.report("busy", 0.0, f"the server is busy with others; asked again in {pause:.0f} s")
+            time.sleep(pause)
         return completion
 
     def _unlike_any(self, ask: Ask) -> Ask:

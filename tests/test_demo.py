@@ -79,14 +79,24 @@ def test_a_healthy_server_is_verified_and_nothing_is_named(tmp_path):
     assert "three times in a row" in document["window"]["statement"]
 
 
+def test_a_cache_of_few_bits_is_named_by_what_a_control_server_goes_on_with(tmp_path):
+    """Law: planted facts alone do not show it; the next tokens of the same model under a cache of sixteen bits do."""
+    code, document, planted = run_demo("forgetting", 3, tmp_path)
+    assert document["verdict"]["named"] == list(planted.causes)
+    assert code == 1
+    assert any("control server" in note for note in document["notes"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scenario", "seed"), [("flaky", 0), ("flaky", 1), ("slow-long-context", 0), ("slow-long-context", 1)]
+    ("scenario", "seed"),
+    [("flaky", seed) for seed in range(3)] + [("slow-long-context", seed) for seed in range(4)],
 )
 def test_what_fails_now_and_then_and_what_is_slow_are_named(scenario, seed, tmp_path):
-    """Law: a full pool, a proxy that gives up, a cache that cannot go back and one that is off are told from each other."""
+    """Law: a full pool, a proxy that gives up, a busy gateway; a cache that cannot go back, one that is off, a draft that costs, a beginning that is
+    changed on the way: each is told from the others."""
     code, document, planted = run_demo(scenario, seed, tmp_path)
     assert document["verdict"]["named"] == list(planted.causes)
     assert code == 1
-    if scenario == "flaky":
+    if (scenario, seed) == ("flaky", 0):
         assert any("alone" in note for note in document["notes"])

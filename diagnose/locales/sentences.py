@@ -81,5 +81,9 @@ class Sentences:
                 translated = self._look_up(form)
                 if translated == form:
                     return sentence
-                return _filled(translated, match.groupdict())
+                # A sentence within this one was made from a form too; it is shorter than what it stands in, so this ends.
+                values = {
+                    name: self.say(value) if " " in value else value for name, value in match.groupdict("").items()
+                }
+                return _filled(translated, values)
         return sentence

@@ -28,6 +28,10 @@ ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
 Outcome = Literal["passed", "failed", "refused", "died", "timeout"]
 
 
+TURNED_AWAY = "turned away, and sent again"
+"""How the origin of a refusal ends whose request was sent again because others were served."""
+
+
 class RequestError(Payload):
     """An error as the server (or the connection) gave it."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from diagnose.findings import said_by_probes
 from diagnose.window import judge_window, passes
+from probes.backends.base import Ask
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
@@ -258,3 +259,41 @@ def test_a_request_does_not_outlast_the_budget_by_much():
     assert around.deadline_for(100_000) <= 25
     around.prefill_tps = 1.0
     assert around.deadline_for(100_000) <= 25
+
+
+class TurnsAway(MadeUp):
+    """Answers 429 to every third request, or to all: others are served."""
+
+    def __init__(self, every=3, **more):
+        super().__init__(**more)
+        self.every = every
+        self.calls = 0
+
+    def complete(self, ask):
+        self.calls += 1
+        if self.calls % self.every == 0:
+            return Completion(error=RequestError(error="busy", status=429, message="one at a time"))
+        return super().complete(ask)
+
+
+def test_a_request_that_is_turned_away_because_others_are_served_is_sent_again(monkeypatch):
+    """Law: a refusal for load says nothing about a length: the window is found, and the refusals are kept as evidence of their own."""
+    monkeypatch.setattr("probes.base.BUSY_PAUSES_S", (0.0, 0.0, 0.0))
+    _base, results, _ladder, verdict = climb(TurnsAway())
+    assert all(one.error_kind is None for one in results)
+    assert verdict.verified == [one.input_tokens for one in results if one.rung == RUNGS[-1]][-1]
+    around = context(TurnsAway())
+    for _number in range(4):
+        assert around.complete(Ask(prompt="a b c")).error is None
+    assert [one.message for one in around.turned_away] == ["one at a time"]
+
+
+def test_a_server_that_turns_everything_away_is_not_asked_for_ever(monkeypatch):
+    monkeypatch.setattr("probes.base.BUSY_PAUSES_S", (0.0, 0.0, 0.0))
+    backend = TurnsAway(every=1)
+    assert context(backend).complete(Ask(prompt="a b c")).error.error == "busy"
+    assert backend.calls == 4
+    # where being turned away is what is asked, each counts as it comes
+    backend.calls = 0
+    assert context(backend).complete(Ask(prompt="a b c"), purpose="repeat").error.error == "busy"
+    assert backend.calls == 1
