@@ -83,6 +83,10 @@ def started_by(evidence: EvidenceSet) -> tuple[str, ...]:
     launched = [one.command or () for record, one in readings if record.origin == "launch command"]
     if launched:
         return launched[0]
+    identity = evidence.last(BackendIdentity)
+    if identity is not None and identity.name == "ollama":
+        # what it tells is the command of its own llama-server, which no person starts
+        readings = [(record, one) for record, one in readings if record.source == "process"]
     if not readings:
         return ()
     _record, reading = next((one for one in reversed(readings) if one[0].source == "process"), readings[-1])

@@ -99,6 +99,24 @@ def test_auto_raises_ollamas_window_by_options_confirms_it_and_puts_it_back(home
     assert list(notes_home().iterdir()) == []
 
 
+def test_rerun_puts_a_setting_into_force_for_that_run_only(home, capsys):
+    """``rerun --set``: the change is known as asked for, the model is put back, and the next rerun is without it."""
+    Path("tokenizer").mkdir()
+    make_model(Path("tokenizer"))
+    asked = ("--tokenizer", "tokenizer", "--ladder", "300", "--budget", "5s", "--quiet", "--format", "json")
+    with OllamaLike(window=1024) as server:
+        command_line(["run", server.url, "--case", "r", *asked])
+        capsys.readouterr()
+        command_line(["rerun", "r", "--set", "ctx=2k", *asked])
+        line = json.loads(capsys.readouterr().out)["changes"][-1]
+        assert [(one["name"], one["before"], one["after"]) for one in line["variables"]] == [("ctx", 1024, 2048)]
+        assert server.options == {"num_ctx": 1024}
+        command_line(["rerun", "r", *asked])
+        line = json.loads(capsys.readouterr().out)["changes"][-1]
+        assert [(one["name"], one["before"], one["after"]) for one in line["variables"]] in ([], [("ctx", 2048, 1024)])
+        assert server.loads == [{"num_ctx": 2048}, {"num_ctx": 1024}]
+
+
 def test_a_window_that_does_not_load_is_undone_and_said(home, capsys):
     """A model that does not load with a setting is a start that failed: the change is not kept, the model stands as before."""
     with OllamaLike(window=1024, fits=2048) as server:
@@ -288,6 +306,8 @@ def test_the_command_of_a_case_is_what_a_person_starts(home):
     with Case.create("flaky", tool_version="1", name="a") as case:
         case.append("run", {"options": {}}, run=1)
         case.add(found(Configuration(command=("llama-server", "--port", "5")), source="server", run=1))
+        case.add(found(BackendIdentity(name="ollama"), source="server", run=1))
+        assert command_of(case, 1) is None
         case.add(found(Configuration(command=("ollama", "serve")), source="process", run=1))
         assert command_of(case, 1) == ("ollama", "serve")
 
