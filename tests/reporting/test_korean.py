@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli import command_line
+from diagnose.language import catalogue
 from probes.evidence.words import use_translation, words
+from reports.document import CaseDocument
 from reports.forms import FORMS
+from reports.redact import Redactor
+from reports.render import render
 
 LOGS = Path(__file__).parents[1] / "recordings" / "logs"
 ANSWERS = """\
@@ -71,6 +75,14 @@ def test_no_english_sentence_is_left_in_a_korean_report(case: str, capsys: pytes
         if left:
             found[format_] = left
     assert found == {}
+
+
+def test_a_measured_case_is_told_in_korean_with_its_notes() -> None:
+    case = (Path(__file__).parents[2] / "docs" / "example" / "case.json").read_text(encoding="utf-8")
+    document = CaseDocument.model_validate_json(case)
+    report = render(document, "md", lang="ko", translate=catalogue("ko"), redactor=Redactor(local=False))
+    assert document.notes
+    assert [match.group() for match in ENGLISH.finditer(told(report))] == []
 
 
 def test_the_search_for_english_finds_a_sentence_and_lets_names_be() -> None:
