@@ -116,7 +116,6 @@ class Attempts:
         self.hits: list[tuple[Canary, bool]] = []
         self.named: list[bool] = []
         """For each non-literal fact that was asked, whether its person was named."""
-        self._given_up = False
         self._first: list[Canary] = []
         self._tails: dict[int, int] = {}
 
@@ -183,9 +182,7 @@ class Attempts:
             )
             return
         error: RequestError | None = None
-        # after a request that nobody waited for, the server may still work on our own
-        self.busy = None if self._given_up else context.used_by_others()
-        self._given_up = False
+        self.busy = context.used_by_others()
         name = f"rung {text.rung} attempt {attempt}"
         with context.sampled(name, text.rung, attempt) as phase:
             for number, group in enumerate(groups):
@@ -215,7 +212,6 @@ class Attempts:
             if task is not None and error is None and (self.resumes is not False or text.tokens <= CHEAP_TOKENS):
                 constraints, error = self._ask_code(prompt, task, text.tokens)
         context.progress.report(name, 1.0, length_line(context, text.tokens))
-        self._given_up = error is not None and error.error in {"timeout", "connection-lost"}
         if error is not None and error.error == "timeout" and context.time_left() <= 0:
             # our own patience ended, not the server's: nothing is known about this length
             note = f"the budget ended while {text.rung} tokens were waited for; the server was silent or slow"

@@ -103,6 +103,8 @@ class ProbeContext:
     """When the budget is used up (monotonic clock)."""
     process_ended: Callable[[], ProcessEnded | None] = field(default=lambda: None)
     """Says whether the server's process has ended, where it can be watched."""
+    given_up: bool = False
+    """Whether a request ended for us and not for the server, which was not seen idle since."""
     revive: Callable[[], bool] = field(default=lambda: False)
     """Brings back a server that went away: it is waited for, or started anew where that is allowed. True where it answers again."""
     start_anew: Callable[[], bool] | None = None
@@ -134,6 +136,8 @@ class ProbeContext:
             self.doubt = self.doubt or impossible.message
         completion = completion.model_copy(update={"sent_tokens": sent_tokens, "purpose": purpose})
         self.sent.count(completion)
+        if completion.error is not None and completion.error.error in {"timeout", "connection-lost"}:
+            self.given_up = True
         speed = completion.prefill_tps
         if speed and (completion.processed_tokens or 0) >= 256:
             self.prefill_tps = min(self.prefill_tps or speed, speed)
@@ -187,11 +191,14 @@ class ProbeContext:
             return None
 
     def used_by_others(self) -> bool | None:
-        """Say whether someone else's request is running; None where the server does not tell."""
+        """Say whether someone else's request is running; None where the server does not tell, or may still work on one that we gave up."""
         try:
-            return self.backend.busy()
+            busy = self.backend.busy()
         except CtxDoctorError:
             return None
+        if busy is False:
+            self.given_up = False
+        return None if self.given_up else busy
 
     def time_left(self) -> float:
         """Give the seconds that the budget has left."""
