@@ -154,7 +154,16 @@ def _weaker(*known: Known[int]) -> Known[int]:
 
 
 @derivation(
-    needs=(WINDOW_ASKED, WINDOW_TRAINED, WINDOW_IN_FORCE, WINDOW_PER_SLOT, WINDOW_SLOTS, WINDOW_UNIFIED, WINDOW_SET),
+    needs=(
+        WINDOW_ASKED,
+        WINDOW_TRAINED,
+        WINDOW_IN_FORCE,
+        WINDOW_PER_SLOT,
+        WINDOW_SLOTS,
+        WINDOW_UNIFIED,
+        WINDOW_POOL,
+        WINDOW_SET,
+    ),
     gives=(
         WINDOW_SHARE_OF_ASKED,
         WINDOW_ASKED_OF_TRAINED,
@@ -172,6 +181,10 @@ def compared(sight: Sight) -> Iterator[Reading]:
     slots, unified = sight.known(WINDOW_SLOTS), sight.known(WINDOW_UNIFIED)
     one = sight.known(WINDOW_PER_SLOT) or force
     whole = asked or (trained if sight.known(WINDOW_SET) is None else None)
+    pool = sight.known(WINDOW_POOL)
+    if asked is None and pool is not None and one is not None and pool.value > one.value:
+        # a log that does not hold the command line tells how much was made for all slots together
+        whole = pool
     if asked is not None and trained is not None:
         by = _weaker(asked, trained)
         yield reading(WINDOW_ASKED_OF_TRAINED, ratio(asked.value, trained.value), source=by.source)

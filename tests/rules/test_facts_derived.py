@@ -79,6 +79,21 @@ def test_windows_are_compared(asked, per_slot, slots, trained, unified, divided,
     assert got.value(f.WINDOW_IN_FORCE_IS_TRAINED) is (per_slot == trained)
 
 
+@pytest.mark.parametrize(
+    ("unified", "per_slot", "divided"),
+    [(False, 3072, True), (None, 3072, True), (True, 6144, False), (False, 6144, False)],
+)
+def test_a_log_alone_tells_a_divided_window(unified, per_slot, divided):
+    """Law: without a command line, what was made for all slots together is the whole; the trained window is not."""
+    lines = [
+        LogEvent(event="window", line=1, text="n_ctx = 6144", dialect="llamacpp", which="in-force", tokens=6144),
+        LogEvent(event="window", line=2, text="n_ctx_train", dialect="llamacpp", which="trained", tokens=16384),
+        LogEvent(event="window", line=3, text="new slot", dialect="llamacpp", which="per-slot", tokens=per_slot),
+        LogEvent(event="slots", line=4, text="n_slots = 2", dialect="llamacpp", count=2, unified=unified),
+    ]
+    assert facts(*lines, source="log").value(f.WINDOW_IS_DIVIDED) is divided
+
+
 def test_a_window_that_nobody_set_is_known_from_a_known_command_line():
     """An absent flag of a command line that was read means: not set."""
     assert facts(LLAMA, command()).value(f.WINDOW_SET) is False
