@@ -6,6 +6,7 @@ measured again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
 from probes.evidence.request import TURNED_AWAY, Launch, RequestError, TruncationReading
 from probes.evidence.rungs import LadderPlan, RecallBase, RungResult, WayOfAsking
-from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
 
 LEAST_S = 3.0
@@ -140,6 +141,11 @@ def _look_again(one: Walk) -> None:
     backend = one.backend
     if backend is None or ended(one, None) is not None:
         return
+    with contextlib.suppress(CtxDoctorError):
+        # some servers are known for sure only by their answers: mlx_lm.server by its first completion
+        told = backend.identity()
+        if told != one.last(BackendIdentity):
+            one.add(found(told, source="server", run=one.run, origin=backend.http.base_url))
     try:
         fresh = look.recognised(
             backend.http, one.ui, hint=one.options.backend, model=one.options.model, deadline_s=LOOK_AGAIN_S

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PureWindowsPath
 from typing import Any
@@ -56,6 +56,7 @@ def split_command(text: str) -> list[str]:
     text = re.sub(r"[ \t]*[\\^`][ \t]*\n[ \t]*", " ", text)
     windows = bool(re.search(r"[A-Za-z]:\\|\.exe\b|\\\w+\\", text))
     found: list[str] = []
+    quoted: set[int] = set()
     word: list[str] = []
     quote = ""
     started = False
@@ -81,6 +82,7 @@ def split_command(text: str) -> list[str]:
             position += 1
         elif character.isspace():
             if word or started:
+                quoted |= {len(found)} if started else set()
                 found.append("".join(word))
             word, started = [], False
             if character == "\n" and found and not _goes_on(text, position):
@@ -88,8 +90,9 @@ def split_command(text: str) -> list[str]:
         else:
             word.append(character)
     if word or started:
+        quoted |= {len(found)} if started else set()
         found.append("".join(word))
-    return _before_operators(found)
+    return _before_operators(found, quoted)
 
 
 def _goes_on(text: str, position: int) -> bool:
@@ -97,8 +100,11 @@ def _goes_on(text: str, position: int) -> bool:
     return bool(re.match(r"\s*-{1,2}[A-Za-z]", text[position : position + 200]))
 
 
-def _before_operators(found: list[str]) -> list[str]:
+def _before_operators(found: list[str], quoted: Collection[int]) -> list[str]:
     for number, word in enumerate(found):
+        if number in quoted:
+            # what stands in quotes is no operator of the shell
+            continue
         if word in {"|", "||", "&&", "&", ";", ">", ">>", "2>", "2>&1", "<", "|&"} or re.fullmatch(
             r"(?:\d|&)?>{1,2}\S*", word
         ):

@@ -434,3 +434,13 @@ def test_changing_any_command_gives_a_command_or_a_typed_error(argv, variable, v
     except CtxDoctorError:
         return
     assert shlex.split(as_text(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["a", "foo;"], ["llama-server", "-ot", "blk=CPU;", "-c", "1"], ["a", ";;;;"], ["a", "|", "b"], ["a", "2>&1"]],
+)
+def test_what_stands_in_quotes_is_no_operator(argv):
+    """A command that is written and read again is the same, also where a word looks like the shell's."""
+    assert split_command(as_text(argv)) == argv
+    assert split_command(as_text(argv) + " ; ls") == argv

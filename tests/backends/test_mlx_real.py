@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from probes.process import free_port
 
 from .tiny_mlx import TRAINED, make_model
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.real_server]
 mlx_lm = pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
 
@@ -158,3 +161,35 @@ def test_a_model_that_is_not_there_is_a_typed_refusal(server):
     assert told.error is not None
     assert told.error.error in {"not-found", "server-error", "bad-request"}
     assert recognise(http).complete(Ask(prompt="hi", max_tokens=1)).error is None
+
+
+def test_a_whole_session_reads_every_claimed_length_cold(server, tmp_path):
+    """Recognised, windows, truncation, speeds, ladder: no window is enforced, and what is claimed was processed from its beginning, salted each time."""
+    http, folder = server
+    command = [sys.executable, "-m", "diagnose", "run", http.base_url, "--target", "1600", "--ladder", "768,1400"]
+    done = subprocess.run(
+        [*command, "--tokenizer", str(folder), "--repeat", "2", "--budget", "90", "--format", "json", "--quiet"],
+        env={**os.environ, "CTXDOCTOR_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode in {0, 1, 4}, done.stderr
+    told = json.loads(done.stdout)
+    assert told["subject"]["backend"]["name"] == "mlx_lm"
+    assert told["subject"]["backend"]["version"] == mlx_lm.__version__
+    assert told["subject"]["window"]["trained"] == TRAINED
+    assert told["subject"]["window"]["in_force"] is None
+    [cut] = [one["data"] for one in told["evidence"] if one["kind"] == "truncation"]
+    assert cut["verdict"] == "none"
+    assert cut["processed"] >= cut["sent"]
+    top = [one for one in told["rungs"] if one["input_tokens"] > 1000]
+    assert len(top) >= 2
+    assert {one["result"] for one in top} == {"passed"}
+    # its cache cannot be switched off for one request: the salt keeps it out, by the server's own count
+    assert sum(one["cached_tokens"] <= 16 for one in top) >= 2
+    assert all(one["prefill_tps"] for one in top)
+    # of a model that is next to nothing but attention, its price is all that may be named
+    assert set(told["verdict"]["named"]) <= {"attention-kernel-slow", "depth-cost"}
