@@ -104,7 +104,7 @@ _CONCEPTS: dict[str, str] = {
     "slow": r"\bslow\w*|\bspeeds?\b|performance|degrad\w*|regress\w*|drops?\b|collaps\w*|plummets?|\blag\w*|takes? (?:forever|ages|minutes)|t/s|tok(?:ens)?/s|throughput|느리|느려",
     "garbage": rf"{_BABBLE}|unintelligible|unreadable|degenerate|corrupt\w*|wrong (?:output|answers?|results?)|different (?:results?|outputs?|answers?)|totally wrong|strange responses?|broken (?:text|answers?)|횡설수설",
     "quality": r"quality|accuracy|fidelity|reasoning|tool[- ]calls? fail\w*|tool-call failure|perplexity|dumb\w*|smart\w*",
-    "cache-quantised": r"(?:kv|k/v|v|k)[- ]?cache(?:[- ]type)?\b.{0,24}(?:quant\w*|fp8\w*|int[48]\w*|q[458]\w*|[48][- ]?bit)|(?:quant\w*|fp8\w*|int[48]\w*|q[458]_\d|[48][- ]?bit|lower quantization).{0,24}(?:kv|k/v|cache)|kv[- ]quant\w*|kv[- ]?(?:fp8|int[48]|q[48])|(?:fp8|int[48]) kv|--(?:kv-)?cache-(?:d?type|type-[kv])|캐시 양자화",
+    "cache-quantised": r"(?:kv|k/v|v|k)[- ]?cache(?:[- ]type)?\b.{0,24}(?:quant\w*|fp8\w*|int[48]\w*|q[458]\w*|[48][- ]?bit)|(?:quant\w*|fp8\w*|int[48]\w*|q[458]_\d|[48][- ]?bit|lower quantization).{0,24}(?:kv|k/v|cache)|kv[- ]quant\w*|kv[- ]?(?:fp8|int[48]|q[48])|(?:fp8|int[48]) kv|--(?:kv-)?cache-(?:d?type|type-[kv])|(?:mixed|differ\w*|mismatch\w*|unequal|asymmetric)\b.{0,16}(?:kv|k/v|cache|\bk and v\b).{0,12}types?|(?:kv|k/v|k and v|cache) (?:cache )?types? (?:\w+ ){0,3}(?:differ\w*|mismatch\w*|do(?:n.t| not) match)|캐시 양자화",
     "flash": r"flash[-_ ]?att\w*|\bfa\b|fattn",
     "needs": r"requires?|needs?|without|disabled?|\boff\b|must be|only with",
     "unsupported": r"not (?:supported|available|compatible|implemented)|unsupported|incompatible|no kernel|not working",

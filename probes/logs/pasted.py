@@ -26,7 +26,7 @@ from probes.evidence.subject import BackendIdentity, Configuration, Setting
 from .fold import Folder
 from .frame import clean, time_and_level
 from .mechanisms import mechanisms
-from .prose import is_remedy, read_counts, read_length, read_prose, sentences
+from .prose import is_negated, is_remedy, read_counts, read_length, read_prose, sentences, without_questions
 from .reader import collect_log, tail_events
 from .source import open_source
 
@@ -371,9 +371,39 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
     settings = _named_settings(
         "\n".join(row for row in prose.split("\n") if len(row) > 2000 or not is_remedy(row)) + f"\n{code}"
     )
+    if not any("kv_type_k" in (one.data or {}).get("settings", {}) for one in evidence):
+        settings = {**_cache_told(without_questions(prose[:_MOST_TOLD])), **settings}
     if settings:
         evidence.append(found(Configuration(settings=settings), source="report", origin=f"{name}, settings"))
     return evidence
+
+
+_MOST_TOLD = 40_000
+_CACHE_TYPE = (
+    r"(?P<type>[fF]16|[bB][fF]16|[fF][pP]16|[qQ][458]_[01]|[iI][qQ]4_[nN][lL]|[fF][pP]8|[iI][nN][tT]8|turbo\d)"
+)
+_CACHE_WORD = r"(?:[kK][vV](?:[- ]?[cC]ache)?|[kK]/[vV](?:[- ]?[cC]ache)?|[cC]ontext [cC]ache)"
+_CACHE_TOLD = (
+    re.compile(rf"\b{_CACHE_TYPE}[- ](?:\w+[- ])?(?:(?:for|on|in) (?:the |both )?)?{_CACHE_WORD}\b"),
+    re.compile(
+        rf"\b{_CACHE_WORD}(?: types?| quanti[sz]ation| quant)?(?: (?:is|was|set|quanti[sz]ed|stored|kept|as|at|in|to|of|with))* {_CACHE_TYPE}\b"
+    ),
+)
+
+
+def _cache_told(prose: str) -> dict[str, Setting]:
+    """Read the type of the KV cache where it is told in a sentence, and one alone."""
+    matches = [
+        match
+        for pattern in _CACHE_TOLD
+        for match in pattern.finditer(prose)
+        if not is_negated(near := prose[max(0, match.start() - 80) : match.start()], len(near))
+    ]
+    types = {match["type"].lower() for match in matches}
+    if len(types) != 1:
+        return {}
+    setting = Setting(value=types.pop(), source="report", raw=" ".join(matches[0][0].split())[:200])
+    return {"kv_type_k": setting, "kv_type_v": setting}
 
 
 _FLAG = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]{0,40})(?:(?:=| {1,2})[\"'`]?([^\s\"'`,;()]{1,120}))?")

@@ -1,0 +1,113 @@
+"""What a report names as behind its trouble: an opinion of few words, in any order, never a question, never a flood."""
+
+from __future__ import annotations
+
+import time
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from probes.evidence.answers import Mechanisms
+from probes.logs import read_pasted
+from probes.logs.mechanisms import MOST, mechanisms
+from rules.causes import CAUSES
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("The context is divided by the number of slots.", "slots-divide-ctx"),
+        ("K and V cache types differ and flash attention falls back to the CPU, so it is slow.", "kv-quant-no-gpu-kernel"),
+        ("Prefix caching does not work with this server.", "prompt-cache-not-implemented"),
+        ("With MTP on it runs out of memory.", "draft-mtp-vram"),
+        ("The transient activations during prefill run out of memory.", "prefill-activation-peak"),
+        ("The memory estimate does not account for the context.", "memory-estimate-bug"),
+    ],
+)  # fmt: skip
+def test_a_sentence_names_its_mechanism(said: str, cause: str) -> None:
+    assert cause in mechanisms("", [said])
+
+
+def test_the_order_of_the_words_does_not_matter() -> None:
+    pieces = ["mixed K and V cache types", "on the CPU", "very slow"]
+    for order in permutations(pieces):
+        assert "kv-quant-no-gpu-kernel" in mechanisms("", [", ".join(order) + "."]), order
+
+
+def test_a_title_counts_more_than_a_sentence() -> None:
+    title, other = "The context is divided by the slots", "With MTP on it runs out of memory."
+    assert mechanisms(title, [other])[0] == "slots-divide-ctx"
+
+
+def test_a_question_names_nothing() -> None:
+    assert mechanisms("", ["Could it be that the context is divided by the slots?"]) == ()
+
+
+def test_a_report_gives_it_as_the_reports_word() -> None:
+    (named,) = [
+        one
+        for one in read_pasted("# The context is divided by the slots\n\nEach of four gets 2048.\n")
+        if one.kind == Mechanisms.kind
+    ]
+    assert named.source == "report"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.text(max_size=200),
+    st.lists(
+        st.sampled_from(
+            [
+                "cache",
+                "slow",
+                "MTP",
+                "OOM",
+                "slots",
+                "divided",
+                "context",
+                "not",
+                "?",
+                ".",
+                "prefill",
+                "q4_0",
+                "GPU",
+                "\n",
+            ]
+        ),
+        max_size=200,
+    ),
+)
+def test_at_most_a_few_and_only_causes_that_exist(title: str, words: list[str]) -> None:
+    named = mechanisms(title, [" ".join(words)])
+    assert len(named) <= MOST
+    assert len(set(named)) == len(named)
+    assert set(named) <= set(CAUSES)
+
+
+@pytest.mark.parametrize(
+    "piece", ["cache ", "the memory of the context ", "slow not ", "gpu split ", "a" * 40, "prefill peak memory, "]
+)
+def test_no_length_makes_it_slow(piece: str) -> None:
+    began = time.process_time()
+    mechanisms(piece * 20, [piece * 400] * 40)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("I use q8_0 for the KV cache and 32k.", "q8_0"),
+        ("Since the KV cache is set to q4_0 it babbles.", "q4_0"),
+        ("It fails with a q4_0 KV cache and works with a q8_0 KV cache.", None),
+        ("The model is a Q4_K_M and the cache is default.", None),
+        ("Should I use a q8_0 KV cache?", None),
+    ],
+)
+def test_the_type_of_the_cache_is_read_from_a_sentence_where_there_is_one(said: str, kept: str | None) -> None:
+    told = [
+        one.data["settings"] for one in read_pasted(f"It crashes. {said}") if one.kind == "configuration" and one.data
+    ]
+    types = {settings["kv_type_k"]["value"] for settings in told if "kv_type_k" in settings}
+    assert types == ({kept} if kept else set())
