@@ -72,6 +72,48 @@ def test_the_support_table_names_every_backend():
         assert shown in README, name
 
 
+ROWS = {
+    "llama.cpp": "llama.cpp (`llama-server`)",
+    "mlx_lm": "mlx_lm.server",
+    "ik_llama.cpp": "ik_llama.cpp, beellama.cpp",
+    "beellama.cpp": "ik_llama.cpp, beellama.cpp",
+    "ollama": "Ollama",
+    "lm-studio": "LM Studio",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "koboldcpp": "KoboldCpp, TabbyAPI",
+    "tabbyapi": "KoboldCpp, TabbyAPI",
+    "text-generation-webui": "KoboldCpp, TabbyAPI",
+    "llama-cpp-python": "KoboldCpp, TabbyAPI",
+    "openai-compatible": "anything else",
+}
+REAL = {"llama.cpp": "test_llamacpp_real.py", "mlx_lm": "test_mlx_real.py"}
+
+
+def test_the_support_table_says_what_the_backends_offer():
+    """Each cell that follows from a backend's offers agrees with them, and only what a test runs for real is called so."""
+    from probes.backends.recognise import BACKENDS
+
+    lines = [line for line in README.splitlines() if line.startswith("| ") and line.count("|") == 9]
+    assert len(lines) > 8
+    table = {cells[1]: cells for cells in ([cell.strip() for cell in line.split("|")] for line in lines)}
+    assert set(ROWS) == set(BACKENDS) - {"llama-swap", "llama-manager"}
+    for name, begins in ROWS.items():
+        offers = BACKENDS[name].offers
+        [cells] = [cells for shown, cells in table.items() if shown.startswith(begins)]
+        _, _, window, counted, _, cache, logprobs, settings, _, _ = cells
+        assert counted.startswith(("server", "its own")) is ("tokenize" in offers), name
+        assert cache.startswith("per request") is ("cache-off" in offers), name
+        assert (logprobs != "where an answer has them") is ("logprobs" in offers), name
+        # KoboldCpp and llama-cpp-python tell theirs by their process and its files only
+        assert (settings != "not offered") is (
+            "configuration" in offers or name in {"koboldcpp", "llama-cpp-python"}
+        ), name
+        assert window.startswith("run for real") is (name in REAL), name
+        if name in REAL:
+            assert (ROOT / "tests" / "backends" / REAL[name]).is_file()
+
+
 def test_the_two_commands_of_the_beginning_are_what_ci_runs():
     assert "uv run pytest" in README
     assert "uv run pytest" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
