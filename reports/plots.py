@@ -289,9 +289,10 @@ def svg(chart: Chart) -> str:
             if j in spelled:
                 down = b - 10 > roof_y + 4
                 label = _signed(v / base - 1) if change else chart.text(v)
-                out.append(
-                    f'<text class="value" x="{a:.1f}" y="{b - 10 if down else b + 18:.1f}" text-anchor="middle">{escape(label)}</text>'
-                )
+                # At the right edge a long label ends there instead of running out of the picture.
+                over = a + 5 * len(label) > _W
+                where = f'x="{_W - 2 if over else a:.1f}" y="{b - 10 if down else b + 18:.1f}" text-anchor="{"end" if over else "middle"}"'
+                out.append(f'<text class="value" {where}>{escape(label)}</text>')
     out.append("</svg>")
     if len(chart.series) > 1:
         out.append(_legend([str(s.name) for s in chart.series]))
