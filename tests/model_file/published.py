@@ -57,13 +57,17 @@ def _tensors(model):
     yield "output_norm.weight", (width,), F32
     if model.get("rope_freqs"):
         yield "rope_freqs.weight", (head // 2,), F32
-    for layer in range(layers):
+    # the quantiser counts layers in the order of the file, which in some is that of their names: 0, 1, 10, 11, ..., 2, 20
+    for place, layer in enumerate(sorted(range(layers), key=str) if model.get("sorted_by_name") else range(layers)):
         eighth = layers // 8
-        more = layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+        more = place < eighth or place >= 7 * layers // 8 or (place - eighth) % 3 == 2
         at = f"blk.{layer}."
         value = better if more else plain
         yield at + "attn_norm.weight", (width,), F32
         yield at + "ffn_norm.weight", (width,), F32
+        if model["architecture"] == "gemma3":
+            yield at + "post_attention_norm.weight", (width,), F32
+            yield at + "post_ffw_norm.weight", (width,), F32
         yield at + "attn_q.weight", (width, heads * head), kind(width, plain)
         yield at + "attn_k.weight", (width, kv_heads * head), kind(width, plain)
         yield at + "attn_v.weight", (width, kv_heads * head), kind(width, value)
@@ -94,4 +98,4 @@ def _tensors(model):
 
 def architecture_has_head_norms(model):
     """Say whether queries and keys are normalised head by head."""
-    return model["architecture"] in {"qwen3", "qwen3moe"}
+    return model["architecture"] in {"qwen3", "qwen3moe", "gemma3"}
