@@ -43,6 +43,9 @@ MOST_OVER = 1.25
 """A server that counts more than this times what was planned does not count the prompt that was sent."""
 TEMPLATE_BEGINNING = 64
 """Tokens that a template may put before a text."""
+TIMED_S = 1.0
+TOO_SOON = 10.0
+"""A length that took this many seconds and is read again so many times sooner came from a cache, whatever was asked."""
 LEAST_PREFILL = 128
 """Fewer tokens than this are mostly overhead."""
 CODE_TOKENS = 400
@@ -117,6 +120,7 @@ class Attempts:
         self.named: list[bool] = []
         """For each non-literal fact that was asked, whether its person was named."""
         self._first: list[Canary] = []
+        self._cold_s: dict[int, float] = {}
         self._tails: dict[int, int] = {}
 
     def ask(self, text: str, canaries: Sequence[Canary], *, cold: bool, tokens: int, measured: bool) -> Completion:
@@ -305,6 +309,16 @@ class Attempts:
             self.context.share = counted / sent
         return min(1.0, self.context.share or 1.0)
 
+    def _was_cold(self, rung: int, first: Completion, *, asked: bool) -> bool | None:
+        """Say whether nothing came from the cache: by the server's count, else by the time that the same length took before."""
+        told = _was_cold(first, asked=asked)
+        took = first.server_prompt_s if first.server_prompt_s is not None else first.client_first_token_s
+        if told is not None or took is None or not asked:
+            return told
+        before = self._cold_s.get(rung, 0.0)
+        self._cold_s[rung] = max(before, took)
+        return False if before >= TIMED_S and took < before / TOO_SOON else None
+
     def _see_resumption(self, completion: Completion) -> None:
         prompt, processed = completion.prompt_tokens, completion.processed_tokens
         if prompt and processed is not None and prompt >= 512:
@@ -374,7 +388,7 @@ class Attempts:
                 for device, value in sorted((peaks.devices_peak_bytes if peaks else {}).items())
             ),
             host_peak_bytes=(peaks.server_peak.rss_bytes if peaks and peaks.server_peak else None),
-            cold=cold if error is not None else _was_cold(first, asked=cold),
+            cold=cold if error is not None else self._was_cold(text.rung, first, asked=cold),
             cache_asked=not cold,
             processed_tokens=_processed(self.completions),
             prompt_hash=text.hash,

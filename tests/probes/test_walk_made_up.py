@@ -7,6 +7,7 @@ import pytest
 
 from diagnose.findings import said_by_probes
 from diagnose.window import judge_window, passes
+from probes.attempt import Asking, Attempts
 from probes.backends.base import Ask
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Completion, RequestError, TruncationReading
@@ -297,3 +298,22 @@ def test_a_server_that_turns_everything_away_is_not_asked_for_ever(monkeypatch):
     backend.calls = 0
     assert context(backend).complete(Ask(prompt="a b c"), purpose="repeat").error.error == "busy"
     assert backend.calls == 1
+
+
+def test_a_cold_reading_that_comes_far_too_soon_was_none():
+    """Law: where the server counts no cached tokens, the same length read ten times sooner than before came from a cache."""
+
+    class Untold(MadeUp):
+        def complete(self, ask):
+            self.speed = 100.0 if len(self.asked) == 0 else 10_000.0
+            answer = super().complete(ask)
+            return answer.model_copy(update={"cached_tokens": None})
+
+    around = context(Untold())
+    text = build_ladder((1024,), around.counter, seed=3, reserve=64).rungs[0]
+    attempts = Attempts(around, Asking())
+    cold = []
+    for number in range(3):
+        list(attempts.measure(text, number + 1, canaries=text.canaries[:1], scored=False))
+        cold.append(attempts.result.cold)
+    assert cold == [None, False, False]
