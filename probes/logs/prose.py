@@ -455,8 +455,7 @@ def read_counts(code: str) -> dict[str, Value]:
             if length is not None and length >= 64:
                 found[question] = length
     for question, value, pattern in _CLIENT_SAYS:
-        match = pattern.search(code[:200_000])
-        if match is not None:
+        if pattern.search(code[:200_000]) is not None:
             found.setdefault(question, value)
     window = _CLIENT_LIMIT.search(code[:200_000])
     length = _length(window)
