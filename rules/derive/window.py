@@ -90,6 +90,9 @@ def windows(sight: Sight) -> Iterator[Reading]:
             if event.reason == "trained" and event.of:
                 yield reading(WINDOW_TRAINED, event.tokens, evidence)
                 yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
+                if event.of > event.tokens and not _told_asked(sight):
+                    # more than the model's own window is only made for who asks for it; the whole where slots divide it
+                    yield reading(WINDOW_ASKED, max(event.of, _made(sight)), evidence)
             if reason != "other":
                 yield reading(WINDOW_CAP_REASON, reason, evidence)
         elif event.event == "refused" and event.limit and event.reason != "batch":
@@ -126,6 +129,21 @@ def windows(sight: Sight) -> Iterator[Reading]:
         yield reading(WINDOW_POOL, window.pool or None, evidence)
         yield reading(WINDOW_IN_FORCE, window.in_force or None, evidence)
         yield reading(WINDOW_DEFAULT, window.default or None, evidence)
+
+
+def _told_asked(sight: Sight) -> bool:
+    """Say whether a command line or the server tells what was asked for: exact, where a log's window is rounded."""
+    return any(window.asked for _e, window in sight.of(WindowReading)) or any(
+        "ctx" in configuration.settings for _e, configuration in sight.of(Configuration)
+    )
+
+
+def _made(sight: Sight) -> int:
+    """Give the largest window that a log says was made for all slots together; 0 where none says so."""
+    return max(
+        (one.tokens or 0 for _e, one in sight.of(LogEvent) if one.event == "window" and one.which == "in-force"),
+        default=0,
+    )
 
 
 @derivation(reads=(Configuration,), needs=(WINDOW_ASKED, BACKEND), gives=(WINDOW_SET,))

@@ -94,6 +94,23 @@ def test_a_log_alone_tells_a_divided_window(unified, per_slot, divided):
     assert facts(*lines, source="log").value(f.WINDOW_IS_DIVIDED) is divided
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(None, 65536), (65000, 65000)])
+def test_a_log_alone_tells_that_more_was_asked_than_the_model_has(asked, expected):
+    """Law: a window above the trained one was asked for by somebody; a command line that is known says it exactly."""
+    lines = [
+        LogEvent(event="window", line=1, text="n_ctx = 65536", dialect="llamacpp", which="in-force", tokens=65536),
+        LogEvent(
+            event="window-capped", line=2, text="capping", dialect="llamacpp", reason="trained", tokens=16384, of=32768
+        ),
+        LogEvent(event="slots", line=3, text="n_slots = 2", dialect="llamacpp", count=2, unified=False),
+    ]
+    told = [] if asked is None else [found(WindowReading(asked=asked), source="process")]
+    got = facts(*told, *[found(line, source="log") for line in lines])
+    assert got.value(f.WINDOW_ASKED) == expected
+    assert got.value(f.WINDOW_IN_FORCE) == 16384
+    assert got.value(f.WINDOW_DIFFERS) is True
+
+
 def test_a_window_that_nobody_set_is_known_from_a_known_command_line():
     """An absent flag of a command line that was read means: not set."""
     assert facts(LLAMA, command()).value(f.WINDOW_SET) is False
