@@ -26,7 +26,9 @@ def one(data: bytes) -> None:
 
     text = data[1:].decode("utf-8", "replace")
     argv = split_command(text)
-    assert split_command(as_text(argv)) == split_command(as_text(split_command(as_text(argv))))
+    if not any(set(word) & set("\\^`\r\n") for word in argv):
+        # what joins lines is joined wherever it stands: commands are pasted, and their quotes are not always whole
+        assert split_command(as_text(argv)) == argv
     names = sorted(FLAGS)
     backend = names[data[0] % len(names)] if data else None
     try:
