@@ -187,7 +187,7 @@ class Server:
             ended = self.ended()
             if ended is not None:
                 self._finish_output()
-                return self._launch(healthy=False, ended=ended, why=self._why_ended())
+                return self._launch(healthy=False, ended=ended, why=self._why_ended(ended))
             url = next((found for pid in self._watched() if (found := healthy(pid)) is not None), None)
             if url is not None:
                 self.url = url
@@ -206,7 +206,7 @@ class Server:
         """Give the processes of which one may be the server."""
         return [one.pid for one in self._daemons] or [self.pid]
 
-    def _why_ended(self) -> str:
+    def _why_ended(self, ended: ProcessEnded) -> str:
         """Say why it ended, as far as its last lines tell."""
         tail = ""
         with contextlib.suppress(OSError), self.log_path.open("rb") as file:
@@ -215,6 +215,8 @@ class Server:
         for pattern, why in _LAST_WORDS:
             if re.search(pattern, tail, re.IGNORECASE):
                 return f"the process ended before it answered; {why}"
+        if ended.signal == "SIGILL":  # a child of ours gets the signal, and no shell that would put it into words
+            return f"the process ended before it answered; {_WRONG_PROCESSOR}"
         return "the process ended before it answered"
 
     def _launch(self, *, healthy: bool, ended: ProcessEnded | None = None, why: str = "") -> Launch:
@@ -388,6 +390,7 @@ def holder_of(port: int) -> str | None:
         return "another process" if trial.connect_ex(("127.0.0.1", port)) == 0 else None
 
 
+_WRONG_PROCESSOR = "this build does not fit the processor"
 _LAST_WORDS: tuple[tuple[str, str], ...] = (
     (
         r"address already in use|couldn't bind|could not bind|failed to bind|port .{0,20}in use|EADDRINUSE|only one usage of each socket",
@@ -397,7 +400,7 @@ _LAST_WORDS: tuple[tuple[str, str], ...] = (
         r"not a (?:tty|terminal)|isatty|inappropriate ioctl|/dev/tty|requires? a (?:tty|terminal)|no controlling terminal",
         "it wants a terminal, and is started without one: take its interactive mode out of the command",
     ),
-    (r"illegal instruction", "this build does not fit the processor"),
+    (r"illegal instruction", _WRONG_PROCESSOR),
     (
         r"error while loading shared libraries|cannot open shared object|dll load failed|library not loaded",
         "a library that it needs is not found",

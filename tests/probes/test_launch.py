@@ -198,6 +198,14 @@ def test_how_a_process_ended_is_told(launched):
     assert (launch.healthy, launch.exit_code) == (False, 7)
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGILL") or os.name == "nt", reason="no such signal here")
+def test_a_build_for_another_processor_is_told_by_its_signal(launched):
+    """Law: a server that ends by an illegal instruction is said not to fit the processor, also where nothing of it stands in its log."""
+    launch = launched("import os, signal; os.kill(os.getpid(), signal.SIGILL)").wait_healthy(healthy, 20)
+    assert (launch.healthy, launch.signal) == (False, "SIGILL")
+    assert "does not fit the processor" in launch.why
+
+
 def test_a_gigabyte_of_output_costs_two_files_of_the_limit(tmp_path):
     """Law: what is kept is at most twice the limit, the newest is there, and the child is never blocked."""
     child = subprocess.Popen(
