@@ -22,7 +22,12 @@ from rules.facts import (
     SPEED_STEP_TOKENS,
 )
 
-STEP = 0.6
+STEP = 0.8
+"""Speed at a length, as a share of the trend of shorter ones, from which on it is a step."""
+STEP_AT_ONE = 0.6
+"""The same where only one length stands beyond it: one slow reading may be chance."""
+SCATTER = 3.0
+"""A step is this many times as deep as the readings before it scatter about their own trend."""
 """Speed that falls below this share of what the trend of the shorter rungs promises has fallen off a step."""
 
 
@@ -107,6 +112,8 @@ def change_point(points: Sequence[tuple[float, float]]) -> tuple[int, float] | N
             return 1.0 / max(y0 + slope * (tokens - x0), 1e-9)
 
         shares = [speed / promised(tokens) for tokens, speed in points[index:]]
-        if all(share < STEP for share in shares):
+        scatter = max(abs(1 - speed / promised(tokens)) for tokens, speed in before)
+        deep = min(STEP if len(shares) > 1 else STEP_AT_ONE, 1 - SCATTER * scatter)
+        if all(share < deep for share in shares):
             return int(points[index][0]), min(shares)
     return None

@@ -586,3 +586,17 @@ def test_a_cache_that_a_draft_shares_the_log_with_is_not_held_against_the_archit
     drafted = facts(file, command(ctx=16_384, kv_type_k="f16", kv_type_v="f16", draft_model="/m/draft.gguf"), *buffers)
     assert drafted.value(f.SPECULATION) is True
     assert drafted.value(f.KV_OVER_EXPECTED) is None
+
+
+def test_a_step_of_a_fifth_is_seen_where_it_stays_and_the_readings_before_it_agree():
+    """Law: a fifth below the trend is a step where two lengths show it; not where one does, nor where readings scatter as much."""
+    lengths = [8_000 * number for number in range(1, 7)]
+    trend = [1.0 / (0.001 + 1e-8 * tokens) for tokens in lengths]
+    stepped = [
+        (tokens, speed * (0.75 if number > 3 else 1.0))
+        for number, (tokens, speed) in enumerate(zip(lengths, trend, strict=True))
+    ]
+    assert change_point(stepped) == (lengths[4], pytest.approx(0.75))
+    assert change_point(stepped[:5]) is None
+    scattered = [(tokens, speed * (1.1 if number % 2 else 0.92)) for number, (tokens, speed) in enumerate(stepped)]
+    assert change_point(scattered) is None
