@@ -28,6 +28,7 @@ from rules.facts import (
     KV_BITS,
     KV_SMALLER_TYPE_SET,
     KV_TYPE_K,
+    NEXT_TOKEN_DIVERGENCE,
     NEXT_TOKEN_HARMED,
     NOT_CUT,
     RECALL_AT_LONGEST,
@@ -116,8 +117,11 @@ RULE = Rule(
                         before(RECALL_AT_LONGEST) * 1.15 < RECALL_AT_LONGEST,
                         before(RECALL_BASE) * 1.1 < RECALL_BASE,
                         before(CHAINS_RIGHT) * 1.5 < CHAINS_RIGHT,
+                        before(NEXT_TOKEN_DIVERGENCE) * 0.7 > NEXT_TOKEN_DIVERGENCE,
                     ),
-                    words("The same questions are answered better at the same length."),
+                    words(
+                        "The same questions are answered better at the same length, or the same text is gone on with more as under sixteen bits."
+                    ),
                 ),
                 Expect(
                     "effective-context-quality",
