@@ -320,18 +320,27 @@ def _commands(text: str) -> list[str]:
     return found_commands
 
 
+_MORE_FLAGS = re.compile(r"\s{0,40}--?[A-Za-z][\w-]{0,60}(?:[\s=]|$)")
+
+
 def _joined(text: str) -> list[str]:
     """Give the lines that may hold a command, continued ones joined and cut."""
     lines: list[str] = []
     held = ""
+    goes_on = False
     for line in text.split("\n"):
         part = line.rstrip()
+        if goes_on and not held and len(lines[-1]) < LONGEST_COMMAND and _MORE_FLAGS.match(part):
+            # Flags on lines of their own belong to the command above, with or without a mark at the line's end.
+            lines[-1] = f"{lines[-1]} {part.strip()}"[:LONGEST_COMMAND]
+            continue
         if part.endswith(("\\", "^", " `")) and len(held) < LONGEST_COMMAND:
             held += part[:-1].strip()[:LONGEST_COMMAND] + " "
             continue
         whole = (held + (part.strip() if held else part))[:LONGEST_COMMAND]
         held = ""
-        if _PROGRAM.search(whole):
+        goes_on = _PROGRAM.search(f"{whole} ") is not None
+        if goes_on:
             lines.append(whole)
     if held and _PROGRAM.search(held):
         lines.append(held[:LONGEST_COMMAND])

@@ -1,0 +1,81 @@
+"""Things that held-out public reports showed to be read wrongly, each as its class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probes.evidence.records import EvidenceSet
+from probes.logs import read_pasted, tail_events
+from rules.catalogue import judge_evidence
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for one in read_pasted(text):
+        if one.kind == "configuration" and one.data:
+            told |= {name: setting["value"] for name, setting in one.data["settings"].items()}
+    return told
+
+
+def kinds(log: str) -> list[str]:
+    return [event.event for event in tail_events(log)]
+
+
+def test_a_command_goes_on_in_indented_lines() -> None:
+    told = settings_of("It crashes.\n\n```\nllama-server -m model.gguf\n    --ctx-size 65536\n    --parallel 2\n```\n")
+    assert (told["ctx"], told["parallel"]) == (65536, 2)
+
+
+def test_a_clients_settings_are_its_own_words() -> None:
+    answers = {
+        one.data["question"]: one.data["value"]
+        for one in read_pasted(
+            'My client forgets.\n\n```json\n{"baseURL": "http://localhost:11434/v1", "limit": {"context": 65536, "output": 8192}}\n```\n'
+        )
+        if one.kind == "answer" and one.data
+    }
+    assert 65536 in answers.values()
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("systemd[1]: llama.service: A process of this unit has been killed by the OOM killer.", "oom-killer"),
+        ("request (41000 tokens) exceeds the available", "refused"),
+        ("INFO 12-20 20:25:49 model_runner.py:1413] Capturing cudagraphs for decoding.", "graph"),
+        ("Error: Prefill context too large for available memory (preflight safety guard): predicted peak would require ~25.53 GB", "alloc-failed"),
+    ],
+)  # fmt: skip
+def test_a_line_is_the_event_that_it_tells(line: str, kind: str) -> None:
+    assert kind in kinds(line + "\n")
+
+
+def test_what_torch_advises_is_no_error() -> None:
+    assert "kernel-error" not in kinds("Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n")
+    assert "kernel-error" in kinds("RuntimeError: CUDA error: device-side assert triggered\n")
+
+
+def test_a_plain_line_says_what_the_memory_was_for() -> None:
+    (event,) = [
+        one
+        for one in tail_events("ERROR: out of memory while allocating the KV cache, need 6.5 GiB\n")
+        if one.event == "alloc-failed"
+    ]
+    assert event.component == "kv"
+
+
+OOM_THEN_CRASH = """It ends at start.
+```
+ggml_backend_cuda_buffer_type_alloc_buffer: allocating 6564.00 MiB on device 0: cudaMalloc failed: out of memory
+alloc_tensor_range: failed to allocate CUDA0 buffer of size 6882852864
+llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache
+Segmentation fault (core dumped)
+```
+"""
+
+
+def test_a_crash_after_a_refused_allocation_is_its_consequence() -> None:
+    judgement, _facts = judge_evidence(EvidenceSet(read_pasted(OOM_THEN_CRASH)), "triage")
+    assert judgement.findings[0].cause == "kv-cache-size"
