@@ -266,6 +266,8 @@ def test_a_server_that_gives_fewer_is_asked_for_fewer():
 def test_damage_is_not_asked_of_a_server_that_gives_none():
     """The probe's record says not offered, not failed: nothing is wrong with the server."""
     with Loopback.playing("lm-studio-0.4") as server, Http(server.url) as http:
+        server.answers["POST /api/v0/completions"] = of_protocol(None)
+        server.answers["POST /api/v0/chat/completions"] = of_protocol(None, chat=True)
         backend = recognise(http)
         context = ProbeContext(backend=backend, counter=Counter(count=lambda text: len(text) // 4, name="test"))
         pieces = [piece for piece in DamageProbe(400).collect(context) if piece.kind == NextTokens.kind]
