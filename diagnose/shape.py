@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -27,6 +27,8 @@ from probes.ladder.search import default_resolution
 from probes.ladder.text import Counter, Unit, read_own
 
 SHORT_RUNG_CANARIES = 27
+EDGE = 4
+"""Tokens that a server may put before and after a raw prompt."""
 TAIL_SLACK = 18
 """Tokens by which a request may be longer than what was counted: other names in the question, and what makes a cold prompt unlike any other."""
 CODE_WINDOW = 32_768
@@ -139,7 +141,7 @@ def shape_of(one: Walk, window: int) -> Shape:
         own = read_own(Path(one.options.text_folder), one.options.seed)
         filler = partial(own.stream, one.options.seed)
     task = draw_task(plan.seed) if min(window, target or window) >= CODE_WINDOW else None
-    rooms = (reserve, completion + frame)
+    rooms = {"any": (reserve, completion + frame), "completion": (completion + EDGE,)}
     return Shape(window, target, output, plan.rungs, cache(partial(_texts, one, plan, rooms, filler)), task, reserve)
 
 
@@ -149,8 +151,10 @@ def way_of(one: Walk) -> WayOfAsking | None:
     return found_ways[0] if found_ways else None
 
 
-def _texts(one: Walk, plan: LadderPlan, rooms: tuple[int, int], filler: Callable[[], Iterator[Unit]] | None) -> Ladder:
-    """Write the nested texts. ``rooms``: what a long question and a short one leave free."""
+def _texts(
+    one: Walk, plan: LadderPlan, rooms: Mapping[str, tuple[int, ...]], filler: Callable[[], Iterator[Unit]] | None
+) -> Ladder:
+    """Write the nested texts. ``rooms``: what is left free for the question, by the style in which it is asked."""
     counter, way = one.counter, way_of(one)
     assert counter is not None
     hidden = NON_LITERAL if way is not None and way.non_literal else 0
@@ -159,7 +163,11 @@ def _texts(one: Walk, plan: LadderPlan, rooms: tuple[int, int], filler: Callable
     depths = [(place + 0.5) / SHORT_RUNG_CANARIES for place in range(SHORT_RUNG_CANARIES)]
     wrong: InputError | None = None
     # short lengths and tokenizers that make many tokens leave less room: first the base is asked of fewer facts, then questions are short
-    for room in rooms:
+    # how this run asks, whatever the first one found
+    mine: WayOfAsking | None = one.last(WayOfAsking)
+    style = mine.style if mine is not None else "any"
+    # a base model is given the short end of a text to go on with: room for a question and a template would be a window not used
+    for room in (*rooms.get(style, ()), *rooms["any"]):
         for base in (depths, None):
             try:
                 return build_ladder(

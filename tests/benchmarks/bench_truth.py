@@ -210,7 +210,9 @@ def main() -> int:
                         if told is not None and told != setting.window:
                             sys.stdout.write(f"  the server says {told}, the settings {setting.window}\n")
                             setting = Setting(setting.flags, told, setting.fault, setting.limit, setting.recalls)
-                        document = session(url, folder, asked.budget)
+                        # a small model's recall is not what is in question here, so it need not be near perfect
+                        lenient = ("--min-canaries", "0.6") if setting.recalls else ()
+                        document = session(url, folder, asked.budget, *lenient)
                 right, numbers = judged(setting, document)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 document, right, numbers = {}, False, str(error)
