@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import statistics
 from collections.abc import Iterable, Iterator
 
 from probes.evidence.events import LogEvent
@@ -110,6 +111,8 @@ def _kind_of(event: LogEvent) -> str | None:
 
 ENOUGH_DRAFTED = 40
 """Fewer drafted tokens say nothing about a share of them."""
+WAITED_S = 5.0
+"""What is read in less has no shape that anybody would see."""
 LONG_ANSWER = 16
 LINES_OF_AN_ANSWER = 8
 """So many lines further at most stands what was accepted in an answer whose times a log has given."""
@@ -264,6 +267,16 @@ def shape_of(pairs: Iterable[tuple[float, float]]) -> str | None:
     return "slope" if kept < 0.9 else None
 
 
+def _medians(pairs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Give the median speed at each length, shortest first; none where the longest is read in no time: its speeds are chance, and nobody waits."""
+    by: dict[float, list[float]] = {}
+    for tokens, speed in pairs:
+        by.setdefault(tokens, []).append(speed)
+    points = [(tokens, statistics.median(speeds)) for tokens, speeds in sorted(by.items())]
+    waited = points[-1][0] / points[-1][1] if points and points[-1][1] else 0.0
+    return points if waited >= WAITED_S else []
+
+
 @derivation(reads=(LogEvent, RungResult), gives=(SPEED_SHAPE,))
 def speed_shape(sight: Sight) -> Iterator[Reading]:
     """Name the shape of the prefill speed: measured, else by the log's timings."""
@@ -272,7 +285,7 @@ def speed_shape(sight: Sight) -> Iterator[Reading]:
         for e, r in sight.of(RungResult)
         if r.cold is not False and tells_speed(r.input_tokens, r.cached_tokens, r.prefill_tps)
     ]
-    shape = shape_of((float(r.input_tokens), float(r.prefill_tps or 0)) for _e, r in rungs)
+    shape = shape_of(_medians((float(r.input_tokens), float(r.prefill_tps or 0)) for _e, r in rungs))
     if shape is not None:
         yield reading(SPEED_SHAPE, shape, rungs[-1][0])
     timed = [
@@ -284,7 +297,7 @@ def speed_shape(sight: Sight) -> Iterator[Reading]:
         and v.tps
         and v.tokens >= 1024
     ]
-    shape = shape_of((float(v.tokens or 0), float(v.tps or 0)) for _e, v in timed)
+    shape = shape_of(_medians((float(v.tokens or 0), float(v.tps or 0)) for _e, v in timed))
     if shape in {"steep", "step"}:  # a log's turns reuse the cache: a mere slope of its numbers says little
         yield reading(SPEED_SHAPE, shape, timed[-1][0])
 

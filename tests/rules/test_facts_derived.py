@@ -600,3 +600,11 @@ def test_a_step_of_a_fifth_is_seen_where_it_stays_and_the_readings_before_it_agr
     assert change_point(stepped[:5]) is None
     scattered = [(tokens, speed * (1.1 if number % 2 else 0.92)) for number, (tokens, speed) in enumerate(stepped)]
     assert change_point(scattered) is None
+
+
+def test_speeds_of_what_is_read_in_no_time_have_no_shape():
+    """Law: a tiny model whose speed halves from 1K to 2K tokens in a third of a second is no slow kernel; one that takes a minute may be."""
+    quick = [rung(1005, prefill=6309.0), rung(2024, prefill=2776.0), rung(2024, prefill=3442.0, attempt=2)]
+    assert facts(*quick).value(f.SPEED_SHAPE) is None
+    slow = [rung(8000, prefill=400.0), rung(32000, prefill=60.0)]
+    assert facts(*slow).value(f.SPEED_SHAPE) == "steep"
