@@ -83,7 +83,8 @@ def _of_list(told: object, *, linear: bool = False) -> dict[str, float]:
         token = next((one[key] for key in ("id", "token_id", "token", "tok_str") if one.get(key) is not None), None)
         value = one.get("prob") if linear else one.get("logprob")
         if linear:
-            value = math.log(value) if isinstance(value, float) and 0 < value <= 1 else None
+            whole = isinstance(value, int | float) and not isinstance(value, bool)
+            value = math.log(float(value)) if whole and value is not None and 0 < value <= 1 else None
         pairs.append((token, value))
     return _table(pairs)
 
