@@ -26,7 +26,9 @@ from diagnose.locales.sentences import place_names
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("diagnose", "reports", "rules", "probes")
-_NOT_OURS = frozenset({"ValueError", "TypeError", "RuntimeError", "KeyError", "AttributeError", "NotImplementedError", "AssertionError"})
+_NOT_OURS = frozenset(
+    {"ValueError", "TypeError", "RuntimeError", "KeyError", "AttributeError", "NotImplementedError", "AssertionError"}
+)
 """Errors that no user sees: they are caught, or they are faults of the program."""
 PLACE = re.compile(r"\{(\w+)(?:![rsa])?(?::[^{}]*)?\}")
 
