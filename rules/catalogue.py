@@ -22,6 +22,7 @@ from rules.derive import all_derivations
 from rules.engine import (
     ALL_WAYS,
     FAIR,
+    SLIGHT,
     STRONG,
     Clue,
     Fact,
@@ -36,7 +37,7 @@ from rules.engine import (
     judge,
 )
 from rules.engine.judge import identified
-from rules.facts import CONFLICTS, NAMED_MECHANISMS, PREDICTION_FAILED, SYMPTOM, VOCABULARY
+from rules.facts import CONFLICTS, LIKE_CAUSES, LIKEST_CAUSE, NAMED_MECHANISMS, PREDICTION_FAILED, SYMPTOM, VOCABULARY
 
 Mode = Literal["session", "run", "triage"]
 
@@ -168,7 +169,7 @@ def judge_evidence(evidence: EvidenceSet, mode: Mode = "session") -> tuple[Judge
 
 def judge_facts(facts: Facts, mode: Mode = "session") -> Judgement:
     """Judge facts with all rules."""
-    rules = tuple(_after_trial(rule, facts) for rule in all_rules())
+    rules = tuple(_as_told(_after_trial(rule, facts), facts) for rule in all_rules())
     return judge(rules, facts, symptom=SYMPTOM, ways=WAYS[mode])
 
 
@@ -180,6 +181,20 @@ def _after_trial(rule: Rule, facts: Facts) -> Rule:
     if rule.cause not in (facts.value(PREDICTION_FAILED) or ()):
         return rule
     return replace(rule, clues=(*rule.clues, Clue(_TRIED, PREDICTION_FAILED.has(rule.cause), if_true=-STRONG)))
+
+
+_LIKE = words("The report's words are like those that people have for this.")
+_LIKEST = words("There is nothing that the report's words are more like.")
+
+
+def _as_told(rule: Rule, facts: Facts) -> Rule:
+    """Give a rule with what a report's choice of words says for its cause: twice slightly at most, so that it orders what is else alike."""
+    if rule.cause not in (facts.value(LIKE_CAUSES) or ()):
+        return rule
+    clues = [Clue(_LIKE, LIKE_CAUSES.has(rule.cause), if_true=SLIGHT, firm=False)]
+    if facts.value(LIKEST_CAUSE) == rule.cause:
+        clues.append(Clue(_LIKEST, LIKEST_CAUSE.is_(rule.cause), if_true=SLIGHT, firm=False))
+    return replace(rule, clues=(*rule.clues, *clues))
 
 
 # Documents

@@ -45,6 +45,12 @@ def _speed(fact_id: str, said: Words) -> Fact[float]:
 NAMED_MECHANISMS = Fact(
     "report.mechanisms", tuple, words("Mechanisms that the report names itself"), choices=tuple(CAUSES)
 )
+LIKE_CAUSES = Fact(
+    "report.like", tuple, words("Causes whose telling the report's words are like"), choices=tuple(CAUSES)
+)
+LIKEST_CAUSE = Fact(
+    "report.likest", str, words("The cause whose telling the report's words are most like"), choices=tuple(CAUSES)
+)
 SYMPTOM = Fact("symptom", str, words("What went wrong"), choices=SYMPTOMS, question="symptom")
 BACKEND = Fact(
     "backend.name",

@@ -20,3 +20,5 @@ class Mechanisms(Payload):
 
     kind: ClassVar[str] = "mechanisms"
     named: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()
+    """Causes whose telling its words are most like, the likest first."""

@@ -25,6 +25,7 @@ from probes.evidence.subject import BackendIdentity, Configuration, Setting
 
 from .fold import Folder
 from .frame import clean, time_and_level
+from .likeness import likeness
 from .mechanisms import mechanisms
 from .prose import is_negated, is_remedy, read_counts, read_length, read_prose, sentences, without_questions
 from .reader import collect_log, tail_events
@@ -202,9 +203,13 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         found(Answer(question=question, value=value), source="report", origin=name)
         for question, value in answers.items()
     )
-    named = mechanisms(_title(text), sentences(_without_code(running)))
-    if named:
-        evidence.append(found(Mechanisms(named=named), source="report", origin=name))
+    parts = sentences(_without_code(running))
+    named, like = (
+        mechanisms(_title(text), parts),
+        likeness(_title(text), parts, backend.name if backend is not None else None),
+    )
+    if named or like:
+        evidence.append(found(Mechanisms(named=named, like=like), source="report", origin=name))
     return evidence
 
 

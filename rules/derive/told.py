@@ -8,7 +8,7 @@ from typing import Any
 from probes.evidence.answers import Answer, Mechanisms
 from rules.engine.derivation import Reading, Sight, derivation, reading, unread
 from rules.engine.fact import Fact
-from rules.facts import NAMED_MECHANISMS, VOCABULARY
+from rules.facts import LIKE_CAUSES, LIKEST_CAUSE, NAMED_MECHANISMS, VOCABULARY
 
 ASKED: dict[str, Fact[Any]] = {fact.question: fact for fact in VOCABULARY if fact.question is not None}
 """Question → the fact that it asks for."""
@@ -34,12 +34,21 @@ def answers(sight: Sight) -> Iterator[Reading]:
             yield reading(fact, answer.value, evidence, origin=evidence.origin or question)
 
 
-@derivation(reads=(Mechanisms,), gives=(NAMED_MECHANISMS,))
+@derivation(reads=(Mechanisms,), gives=(NAMED_MECHANISMS, LIKE_CAUSES, LIKEST_CAUSE))
 def named_mechanisms(sight: Sight) -> Iterator[Reading]:
-    """Give what a pasted report names itself. Nothing can be asked for it: who tells more answers questions."""
-    named = [(evidence, payload) for evidence, payload in sight.of(Mechanisms) if payload.named]
-    if not named:
+    """Give what a pasted report names itself, and what its words are like. Nothing can be asked for it: who tells more answers questions."""
+    told = [(evidence, payload) for evidence, payload in sight.of(Mechanisms)]
+    named = [(evidence, payload.named) for evidence, payload in told if payload.named]
+    like = [(evidence, payload.like) for evidence, payload in told if payload.like]
+    if named:
+        evidence, causes = named[-1]
+        yield reading(NAMED_MECHANISMS, causes, evidence, origin=evidence.origin or "report")
+    else:
         yield unread(NAMED_MECHANISMS, "not-offered", "no report was pasted that names one")
-        return
-    evidence, payload = named[-1]
-    yield reading(NAMED_MECHANISMS, payload.named, evidence, origin=evidence.origin or "report")
+    if like:
+        evidence, causes = like[-1]
+        yield reading(LIKE_CAUSES, causes, evidence, origin=evidence.origin or "report")
+        yield reading(LIKEST_CAUSE, causes[0], evidence, origin=evidence.origin or "report")
+    else:
+        yield unread(LIKE_CAUSES, "not-offered", "no report was pasted that tells one")
+        yield unread(LIKEST_CAUSE, "not-offered", "no report was pasted that tells one")

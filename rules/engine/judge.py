@@ -146,7 +146,8 @@ def weigh(clue: Clue, facts: Facts, ways: frozenset[Way] = ALL_WAYS) -> ClueFind
         return max(-FAIR, min(FAIR, size)) if prose else size
 
     possible = [weight(truth) for truth in clue.when.reach(facts, ways)]
-    return ClueFinding(clue, trace, min(possible), weight(trace.truth), max(possible))
+    least = min(possible) if clue.firm else min(0, *possible)
+    return ClueFinding(clue, trace, least, weight(trace.truth), max(possible))
 
 
 def band_of(clues: Iterable[ClueFinding], low: int, now: int, high: int) -> Band:

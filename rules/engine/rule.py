@@ -32,6 +32,8 @@ class Clue:
     when: Condition
     if_true: int = 0
     if_false: int = 0
+    firm: bool = True
+    """What is not firm orders causes and names none: it counts now, and never for the least that a cause can come to."""
 
     def __post_init__(self) -> None:
         """Refuse a weight that is no named size, and a clue that cannot move anything. ValueError."""
