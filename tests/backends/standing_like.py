@@ -83,7 +83,7 @@ class OllamaLike(Loopback):
             "done": True,
             "done_reason": "length",
             "prompt_eval_count": processed,
-            "prompt_eval_duration": processed * 100_000,
+            "prompt_eval_duration": processed * 1_000,
             "eval_count": 1,
             "eval_duration": 1_000_000,
         }
