@@ -52,10 +52,23 @@ _MEANT = {
     "reprocess": "reprocessing reprocesses reprocessed recomputed recompute reevaluated", "quant": "quantised quantized quantization quantisation",
     "hang": "hangs hung stuck freezes frozen", "deadlock": "deadlocks", "slow": "slower slowly slowdown slows", "long": "longer",
     "large": "larger bigger big huge",
+    "uneven": "unequal unbalanced imbalance imbalanced asymmetric evenly unevenly uneven",
+    "forget": "forgets forgot remember remembers recall recalls memorize",
+    "timeout": "timeouts timed", "user": "users multiuser clients", "compact": "compaction compacting compacted compacts autocompact",
+    "unload": "uninstalled unloaded eject ejected",
     "image": "images picture pictures screenshot", "specul": "mtp draft drafter eagle eagle3 speculative speculation dflash", "sleep": "suspend hibernate",
 }  # fmt: skip
 _SAME = {word: meant for meant, said in _MEANT.items() for word in said.split()}
 """Word → the word that stands for it here: what differs between people, not between troubles."""
+
+
+_PHRASES = (
+    (re.compile(r"\bout[ -]of[ -](?:\w{2,8}[ -])?memory\b|\boom(?:s|ed|ing)\b|outofmemory\w*"), "oom"),
+    (re.compile(r"\b(?:t|toks?|tokens?) ?/ ?s(?:ec)?\b|\btokens? per second\b"), "tps"),
+    (re.compile(r"\bre-(?=[a-z])"), "re"),
+    (re.compile(r"\btim(?:es?|ed|ing)[ -]out\b|\btime-out"), "timeout"),
+)
+"""What is said in several words and means one."""
 
 
 def _stem(word: str) -> str:
@@ -69,7 +82,10 @@ def _stem(word: str) -> str:
 
 
 def _features(text: str) -> set[str]:
-    words = _WORD.findall(_CAMEL.sub(" ", text).lower().replace("-", " ").replace("/", " ").replace("'", ""))
+    plain = _CAMEL.sub(" ", text).lower()
+    for said, meant in _PHRASES:
+        plain = said.sub(meant, plain)
+    words = _WORD.findall(plain.replace("'", ""))
     kept = [_stem(word) for word in words if word not in _COMMON and 1 < len(word) <= _LONGEST]
     return {*kept, *(f"{one} {two}" for one, two in itertools.pairwise(kept))}
 

@@ -325,6 +325,27 @@ def _commands(text: str) -> list[str]:
     return found_commands
 
 
+_WORKS = re.compile(
+    r"\b(?:works?|worked|(?:is|was|runs?) (?:fine|ok|okay|stable)|no (?:problems?|issues?|crash\w*|errors?)|run it this way|workaround|succeeds?|loads? fine|good run|control)\b",
+    re.IGNORECASE,
+)
+_WORKS_NOT = re.compile(
+    r"\b(?:not|n.t|never|no longer|used to|until|fails?|failed|crash\w*(?! with)|error)\b", re.IGNORECASE
+)
+
+
+def _told_to_work(text: str, command: str) -> bool:
+    """Say whether a later command is the one that works: its settings are not those that it fails with."""
+    at = text.rfind(command[:60])
+    if at < 0:
+        return False
+    before = [line for line in text[max(0, at - 300) : at].split("\n") if len(line.strip("`~ ")) > 6]
+    if not before:
+        return False
+    last = re.split(r"(?<=[.!?])\s", before[-1])[-1]
+    return _WORKS.search(last) is not None and _WORKS_NOT.search(last.split(",")[-1]) is None
+
+
 _MORE_FLAGS = re.compile(r"\s{0,40}--?[A-Za-z][\w-]{0,60}(?:[\s=]|$)")
 
 
@@ -354,7 +375,9 @@ def _joined(text: str) -> list[str]:
 
 def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
     evidence: list[Evidence] = []
-    for command in _commands(text):
+    for number, command in enumerate(_commands(text)):
+        if number and _told_to_work(text, command):
+            continue
         configuration = parse_command(split_command(command), source="report")
         if configuration.settings:
             evidence.append(found(configuration, source="report", origin=f"{name}, command"))

@@ -25,6 +25,10 @@ the engine says the KV cache needs 30 GiB which is larger than the available KV 
 increase context size leads to crash on load, smaller context loads fine
 context of 32k needs more gigabytes than my card has, lower n_ctx works
 cache buffer allocation failed, context too large for vram
+maximum context cannot be used because memory ends before, 1M context model
+requested num_ctx of 131072 tries to allocate 12 GB for the cache and startup fails
+ValueError model's max seq len larger than tokens in KV cache, decrease max_model_len
+raise context and the app crashes, lower works, memory
 """,
     "parallel-multiplies-kv": """
 OLLAMA_NUM_PARALLEL=4 makes the model use four times the VRAM
@@ -38,6 +42,8 @@ lowering parallel to 1 frees gigabytes, ollama allocates context for each parall
 concurrency of 10 users, kv per user, memory multiplied
 KvSize shown is 4 x num_ctx, memory much more than needed for one chat
 more slots more VRAM, total context equals ctx times slots
+runner is started with larger ctx-size than I asked for, a multiple because of parallel
+--parallel 5 and ctx-size 40960 although I set 8192
 """,
     "engine-kv-overallocation": """
 KV cache much larger than expected for a sliding window model, gemma uses too much memory for context
@@ -77,6 +83,7 @@ q8_0 K with q5_1 V is terribly slow, cpu usage goes up while the gpu waits
 turboquant or iq4_nl cache type not supported by the cuda kernels
 kv cache quant halves prompt speed on this card
 unsupported cache type for flash attention on metal, op runs on the cpu, many graph splits
+nvfp4 or fp8 kv cache prefill slower than 16 bit, kernel must unpack and convert
 """,
     "kv-quant-quality": """
 q4_0 kv cache makes the model dumber, tool calls fail, wrong code
@@ -138,6 +145,8 @@ failed to allocate compute buffers after cache was placed, context 128k
 scratch memory for graph grows with context, ggml_backend_sched reserve fails
 lower batch size fixes cudaMalloc failed during graph reserve
 worst case graph needs too much memory
+not enough space in the context's memory pool, scratch buffer too small, needed more than available
+crash when the question is too big, graph memory
 """,
     "pipeline-copies-buffer": """
 pipeline parallelism enabled uses more VRAM, compute buffer much larger with two GPUs
@@ -175,6 +184,8 @@ intel arc cannot allocate more than 4GB in one piece
 vulkan heap limit buffer size maxBufferSize 2 GB 4 GB strix halo radeon
 unable to use more than some context although lots of memory free, allocation limit
 failed to allocate vulkan buffer, device memory limit
+one instance can use only half of the card but two instances both fit, vulkan premature out of memory
+rocm can use the whole memory, vulkan only a part per buffer
 """,
     "memory-estimate-bug": """
 ollama memory estimate wrong, too many layers offloaded then out of memory
@@ -197,6 +208,11 @@ engine grabs wrong fraction, profile peak counted twice, available memory calcul
 free VRAM is read as zero, shared iGPU memory not counted
 kv pool sized too small by calculation
 works with older version, newer version out of memory with same settings because of estimate
+says it requires 273 GB although the file is 7 GB, load anyway works
+static memory fraction not reduced enough for long context
+same model loads on a smaller machine, insufficient system resources here
+not the right number of gpu layers chosen automatically
+memory budget does not account for an allocation that grows with context
 """,
     "engine-reserve-overhead": """
 out of memory capturing CUDA graphs, --enforce-eager helps
@@ -212,6 +228,8 @@ profiling ok but then cudagraph memory on top overflows
 startup OOM right after the cache was allocated, lower gpu memory utilization leaves headroom
 torch.compile warm up out of memory
 new version reserves more memory, 0.9 no longer works at startup
+high cuda graph memory when launching, graph estimate under-reserves
+gpu memory utilization set too high causes out of memory in graphs
 """,
     "draft-mtp-vram": """
 MTP head doubles memory, speculative decoding draft model causes out of memory
@@ -239,6 +257,8 @@ clip image encoding buffer allocation very large for high resolution
 multimodal projector needs extra memory that was not planned
 qwen vl image tokens huge, encode needs gigabytes
 attention matrix of the vision tower allocates 100 GB
+vision instruct model takes up a lot of memory, profile run for multi-modal models fails
+out of memory when providing an image, llava, llama 3.2 vision, pixel values
 """,
     "pinned-host-memory-limit": """
 failed to allocate pinned host memory, cudaMallocHost, CUDA_Host buffer
@@ -263,6 +283,7 @@ apple gpu memory cap 75 percent, sysctl to raise it
 model bigger than what macOS gives the GPU
 metal command buffer failed insufficient memory on mac mini
 mac with 36 GB cannot load 30 GB model, ggml_metal error status 5
+server crashes with uncaught metal exception when cache grows beyond gpu memory
 """,
     "prefill-activation-peak": """
 OOM during prefill of a long prompt, short prompts work, server started fine
@@ -281,6 +302,11 @@ chat gets long and then CUDA out of memory, tried to allocate
 batch of long prompts causes torch cuda out of memory, reduce max batched tokens
 exllama or transformers out of memory at inference when the prompt is long
 memory guard stops prefill at some tokens
+single long request kills the worker, no traceback, prefill over 40k tokens
+transient allocation in forward, kv cache usage only 12 percent at crash
+logits or indexer tensor grows with prompt, deterministic OOM on long prefill
+prompt of 185k tokens OOMs and kills engine though below max model len
+newer exllama version goes out of memory with same bpw and context
 """,
     "uneven-gpu-split": """
 first GPU full while second GPU has free memory, out of memory on device 0
@@ -296,6 +322,12 @@ how to distribute context over both cards
 -ts ratio puts kv and compute on the main gpu
 one of four cards gets more, layer assignment not proportional to memory
 unequal cards 16 and 8 GB, the smaller runs out
+splits layers evenly but first layers are bigger so vram usage is unequal, plenty of free VRAM on the second
+one gpu uses 97 percent the others 70, balance needed
+smaller card first in order, incorrect tensor split, asymmetric vram
+split according to VRAM usage on multi gpu
+extending context dumps all memory on one gpu instead of splitting equally
+only uses one gpu, split disabled
 """,
     "gpu-split-no-headroom": """
 gpu split auto leaves no room for cache, exllama OOM on last device
@@ -353,6 +385,11 @@ part of the model goes to the CPU and it is slow
 context 32k makes ollama split between cpu and gpu
 size in ollama ps bigger than vram
 ngl not high enough, layers in ram
+fast without num_ctx, very slow when num_ctx is set larger
+custom model with large context uses almost no gpu
+one model runs on gpu fast, another runs on cpu slow
+generation speed decreases when num_ctx is a larger number
+almost one character per second, gpu resources not used
 """,
     "cpu-offload-transfer": """
 MoE experts on CPU make prompt processing slow, PCIe copy of weights
@@ -379,6 +416,7 @@ RAM full, heavy swap, system nearly frozen
 reads from ssd although model was loaded already
 memory mapped weights get dropped and read again
 after switching the model load takes minutes from disk
+disk read at 100 percent while generating
 """,
     "effective-context-quality": """
 model forgets or ignores details in the middle of long documents though all fits
@@ -394,6 +432,8 @@ it misses facts that are in the document
 long context benchmark accuracy falls with length
 model does not follow instructions any more when context is large, nothing truncated
 context rot
+good at 8k and bad at 100k with no error, comprehension gone
+cannot find information it was given long before, benchmark of recall by length
 """,
     "rope-scaling-misuse": """
 yarn rope scaling degrades short prompts, performance worse with rope_scaling enabled
@@ -426,6 +466,9 @@ crash as soon as context limit is reached
 conversation gets broken when older tokens are discarded
 endless generation because shifting drops the stop
 shifting on full window not possible with quantized or mla cache
+keeps crashing on long answers, context does not support K-shift
+system prompt is lost when the window filled up and a shift happened, numKeep n_keep too small
+persona gone after the conversation exceeds the context limit
 """,
     "backend-attention-bug": """
 wrong output on long prompts only in this backend, other engine fine
@@ -443,6 +486,8 @@ all tokens become question marks or GGGG or exclamation marks with long prompt
 swa window size read wrong from config
 model outputs same token repeated forever at long context, bug in attention
 mismatch with transformers output for long inputs
+outputs special characters when input is over 2048 or 3000 tokens, short fine
+weird hallucinations past a length, converted model in this engine
 """,
     "long-session-drift": """
 after many turns the agent loops and repeats the same tool calls
@@ -478,6 +523,14 @@ n_ctx 512 default in python binding, old text lost
 rag answers are wrong, retrieved documents are not used
 responses not shown or tools not called in coding agent with local ollama
 truncation length setting cuts history
+does it consider only the last tokens, is there a way to accept more than 2048
+requested tokens exceed context window of 512, default of the binding
+stream is empty or answer unrelated when prompt is larger than default
+model seems to have no memory of the conversation
+only 4096 tokens are processed of my long prompt
+every message starts a new dialogue with local models, no session context, history lost
+system prompt does not work on first round with ollama, model had no identity
+long notes give an incomplete prompt, only the end passed on, instructions cut off
 """,
     "silent-truncation-half-window": """
 only half of num_ctx processed, prompt eval count is num_ctx/2
@@ -499,6 +552,8 @@ with four slots each has only 8k of my 32k
 n_seq_max splits n_ctx, context per sequence smaller than configured
 default parallel value scales or divides context wrongly
 each user gets a fraction of the context
+context limit hit at a quarter of configured size
+client sees full window but single session limit is smaller, parallel slots
 """,
     "kv-pool-exhausted": """
 requests preempted because KV cache is full, recompute preemption, throughput drops
@@ -517,6 +572,9 @@ works with one user, fails with two at once, no space in cache
 throughput collapses when cache usage reaches 100 percent
 prompt is longer than the number of cache tokens so it is never run
 decode: failed to find a memory slot for batch
+what happens when cache usage reaches 100%, no new requests, nothing generated
+request larger than kv capacity waits forever, within max_model_len
+context size exceeded, failed to decode ret = 1
 """,
     "ctx-capped-by-engine": """
 requested context larger than training context, capped to n_ctx_train
@@ -563,6 +621,10 @@ option accepted but no effect in server log
 model loads with other context than configured when request triggers load
 auto fit overrides the configured context length
 wrong option name, setting silently dropped
+context silently decreased with no way to force requested length
+requested context not used, loader picks its own value
+cannot change the context, stays at default whatever I choose
+gpu split list is not followed or respected any more
 """,
     "request-option-ignored": """
 num_ctx ignored through the openai compatible endpoint
@@ -576,6 +638,10 @@ the /v1 endpoint does not let me set the context, always the default
 sdk drops options num_ctx before sending
 setting sent in json body is ignored
 tool use with ollama through openai provider fails because window cannot be passed
+backend does not forward num_ctx, model is reloaded with other context
+endpoint does not honor the parameter
+client omits the context option in its request
+how to set num_ctx when the call goes through the openai interface, parameter not set
 """,
     "client-ctx-mismatch": """
 client thinks the context window is 128k while server has 32k, context overflow error
@@ -596,6 +662,13 @@ context percentage shown by the client is wrong
 does not summarise the conversation before it is too late
 input length exceeds, server crash or 400 when prompt longer than max
 request rejected, input is too long for the model
+compaction threshold uses hard coded default instead of model's real window
+auto-compaction never triggers, never runs, context fills up and request exceeds
+context window unknown falls back to 32k or 128k or 200k
+prompt longer than loaded context, API fails instead of truncating
+crashes when prompt exceeds context size
+usage counters zero so client never notices the context is full
+estimated tokens exceed model context window but nothing is compacted
 """,
     "output-budget-eats-window": """
 max_tokens reserved for output reduces the input window
@@ -609,6 +682,9 @@ max_tokens must be at least 1, got negative
 context left for prompt is window minus response length
 compaction starts early because of output reserve
 response length slider reduces the history
+input tokens plus max_new_tokens greater than context, generates 0 tokens
+fails silently when prompt and requested answer together exceed the window
+keep and reserve settings larger than the session, nothing to compact
 """,
     "gpu-watchdog-timeout": """
 amdgpu ring gfx timeout during long prompt processing, GPU reset
@@ -641,6 +717,11 @@ timeout error in agent while server is still processing prompt
 cancelled by client after 120 s, try longer timeout setting
 reverse proxy closes connection
 request timed out with large prompt
+aborted request without reason for long prompts, ECONNRESET
+fails if prompt ingestion takes more than 10 minutes, retry succeeds because cached
+requests that take longer than 15 minutes are aborted and sent again
+very long system prompt and error in client after minutes
+prompt processing timeout
 """,
     "backend-kernel-bug": """
 illegal memory access at long context, CUDA error
@@ -689,6 +770,9 @@ linear attention gdn state cannot be reused
 cache reuse is not supported by this context
 hybrid kv cache manager disables prefix cache
 mamba radix cache hit is zero
+repeated identical request with qwen3.6 processed fully again
+FastForward does not work with qwen3 next, nemotron, hybrid
+never remembers the prefix with a mamba model, full minute again each message
 """,
     "prompt-cache-miss-prefix-changed": """
 client changes the system prompt every request so cache is useless
@@ -708,6 +792,13 @@ template inserts today's date
 client removes reasoning content and rewrites old tool results
 extra system message injected in the middle each turn
 regenerating after world info change processes everything
+editing an answer near the end reprocesses hundreds of tokens
+at max context the oldest messages get trimmed so each turn needs full BLAS processing
+after a few exchanges every reply takes minutes, processing prompt in whole
+some turns process all tokens, some only the new ones, roleplay front end
+every follow up request invalidates the context cache though history is unchanged
+per-turn content put first so the prefix cache barely applies
+volatile text in the system prompt, regenerated each turn, breaks caching
 """,
     "prompt-cache-evicted": """
 cache lost when another request comes in between, title generation evicts slot
@@ -724,6 +815,9 @@ slots reassigned between several agents, cached state lost
 idle slots are cleared, cache saved and dropped
 background tasks kick out my prefix
 prefix cache too small for all sessions, evictions
+two users with different prompts on one instance, full processing every time
+multi user chat, contexts alternate
+only one cached conversation, switching between users reprocesses
 """,
     "prompt-cache-not-implemented": """
 no prompt caching, every request processes the whole conversation
@@ -743,6 +837,10 @@ prefix caching not available in this mode or engine
 no kv reuse with images or lora
 prompt cached tokens zero every time
 full prefill every request even for identical prompt
+cache_prompt false by default, makes prompt processing slow
+endpoint does not honor cache_prompt
+identical requests show no indication of caching
+cache is not reused between completions
 """,
     "attention-kernel-slow": """
 flash attention slower than without on this GPU at long context
@@ -759,6 +857,7 @@ performance at 32k depth poor on rdna4 intel arc
 kernel for mla or head dim 512 inefficient at depth
 prefill speed decays quadratically on this gpu
 speed regression at long context since a commit
+sharp performance regression beyond 4090 tokens, generation speed plummets after 100k of used context
 """,
     "speculative-overhead": """
 speculative decoding slower than without at long context
@@ -772,6 +871,8 @@ turn off the draft and it is faster at depth
 speculation gains vanish with longer context
 mtp acceptance drops, net loss
 slowdown after enabling draft, tokens per second lower
+acceptance rate decays with context length, net loss, slower tokens at high context
+why is speculative decoding slower than normal decoding
 """,
     "depth-cost": """
 generation gets slower as the conversation grows, is this normal
@@ -818,6 +919,8 @@ restart too fast and old process has not released memory
 loading models one after another runs out of vram
 killed server leaves gpu memory allocated
 eject model does not free memory
+shared or dedicated memory is not released when model is uninstalled or unloaded
+vram usage does not go down after unload, stuck in stopping
 """,
     "host-memory-growth": """
 RAM usage grows with every request until OOM killed
@@ -834,6 +937,12 @@ server's memory doubles after each long chat, gets killed
 python process leaks
 prompt cache in ram grows without bound, cgroup limit kill
 memory usage keeps increasing on every generation
+buffer cache accumulates without a cap, sawtooth memory during serving
+prompt cache grows to 26 GB then abort
+memory allocations orphaned and not cleared after failed streams
+grows over multi-day serving beyond the configured cap
+checkpoints consume abnormal amounts of RAM, memory leakage suspicion
+server is down without clear log messages, killed by the OOM killer while saving a prompt
 """,
     "server-state-bug": """
 server hangs after some requests, stops responding, must restart
@@ -855,6 +964,9 @@ KV cache not released after request completes, token usage accumulates
 stops answering until I restart it
 crash when switching conversations with saved slot state
 hang during prefill with multiple requests
+hangs without logs, full model reload needed
+prompt waits for an answer that never comes, requires reload
+after reload of a model the server never recovers and must be restarted
 """,
     "driver-kernel-bug": """
 after driver or macos update crashes with long prompts, kernel panic
@@ -870,6 +982,8 @@ rocm 7 or driver 5xx regressions, rollback fixes
 page fault in amdgpu with kernel 6.18
 macos update reboot panic in gpu driver
 vulkan driver bug crash fixed by newer mesa
+gfxhub page fault, gpu hang with rocm on strix halo, kernel and firmware versions
+occasional gpu hangs with newer kernel, rocm 7.1, memory access fault by gpu node
 """,
     "gpu-lost-at-runtime": """
 after suspend or sleep ollama uses CPU only until restarted
@@ -883,6 +997,11 @@ works at first, hours later model uses cpu only, restart container brings gpu ba
 wake from sleep and no gpu
 cuda error unknown after resume
 gpu vanished from ollama until service restart
+stops using the GPU and reverts to CPU after running for extended periods
+docker container fails to use gpu after idle time, allocation lost after idle period
+initially used the gpu but not any more after a period of time
+switches to using only CPU after a couple of days, restarting the container makes it work again
+not using GPU after the model was unloaded, runs on CPU then
 """,
     "hardware-fault": """
 PC shuts down or reboots under load, power supply

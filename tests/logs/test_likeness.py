@@ -61,7 +61,7 @@ def test_words_that_all_people_use_are_like_nothing() -> None:
 
 
 def test_a_title_weighs_more_than_a_sentence_beside_it() -> None:
-    sleep, split = "The GPU is lost after sleep", "The split between the cards is uneven."
+    sleep, split = "The laptop slept and the GPU is no longer detected", "The split between the two cards is uneven."
     assert likeness(sleep, [split])[0] == "gpu-lost-at-runtime"
     assert likeness(split, [sleep])[0] == "uneven-gpu-split"
 
