@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from statistics import median
 
@@ -39,8 +40,30 @@ from rules.facts import (
     WATCHDOG_SEEN,
 )
 
+_MAKERS = (
+    ("nvidia", re.compile(r"nvidia|geforce|\b[rg]tx\b|tesla|quadro", re.IGNORECASE)),
+    ("amd", re.compile(r"\bamd\b|radeon|instinct|\bgfx\d", re.IGNORECASE)),
+    ("intel", re.compile(r"intel|\barc\b", re.IGNORECASE)),
+    ("apple", re.compile(r"apple|\bm[1-9]\b", re.IGNORECASE)),
+)
 
-@derivation(reads=(HostReading, DeviceReadings), gives=(OS, GPU_VENDOR))
+
+def _makers(sight: Sight) -> Iterator[Reading]:
+    """Read the makers from the names that a log's devices have; a device of Metal is Apple's without one."""
+    seen: dict[str, Evidence] = {}
+    for evidence, event in sight.of(LogEvent):
+        if event.event != "device-found":
+            continue
+        maker = next((maker for maker, pattern in _MAKERS if pattern.search(event.name or "")), None)
+        if maker is None and re.match(r"metal|mtl", event.device or "", re.IGNORECASE):
+            maker = "apple"
+        if maker is not None:
+            seen.setdefault(maker, evidence)
+    if seen:
+        yield reading(GPU_VENDOR, tuple(sorted(seen)), next(iter(seen.values())))
+
+
+@derivation(reads=(HostReading, DeviceReadings, LogEvent), gives=(OS, GPU_VENDOR))
 def kind(sight: Sight) -> Iterator[Reading]:
     """Give the operating system and the makers of the accelerators."""
     for evidence, host in sight.of(HostReading):
@@ -51,6 +74,8 @@ def kind(sight: Sight) -> Iterator[Reading]:
         yield reading(OS, system, evidence)
     for evidence, devices in sight.of(DeviceReadings):
         yield reading(GPU_VENDOR, tuple(sorted({d.vendor for d in devices.devices})) or ("none",), evidence)
+    if not sight.of(DeviceReadings):
+        yield from _makers(sight)
 
 
 @derivation(

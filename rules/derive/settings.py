@@ -87,11 +87,37 @@ def backend(sight: Sight) -> Iterator[Reading]:
     """Say which server it is, by itself or by its log."""
     for evidence, identity in sight.of(BackendIdentity):
         yield reading(BACKEND, backend_name(identity.name), evidence)
+    said = [
+        (evidence, backend_name(event.name))
+        for evidence, event in sight.of(LogEvent)
+        if event.event == "program" and event.name
+    ]
+    said = [(evidence, name) for evidence, name in said if name != "other"]
+    for evidence, name in said:
+        yield reading(BACKEND, name, evidence)
+    if not said and not sight.of(BackendIdentity):
+        yield from _by_lines(sight)
+
+
+_WRITES: Mapping[str, str] = {
+    "ollama": "ollama", "koboldcpp": "koboldcpp", "lmstudio": "lm-studio", "textgen": "text-generation-webui", "llamacpp_python": "llama-cpp-python",
+    "ik": "ik_llama.cpp", "beellama": "beellama.cpp", "vllm": "vllm", "sglang": "sglang", "tabbyapi": "tabbyapi", "mlx": "mlx_lm",
+}  # fmt: skip
+"""Dialect → the server that writes it. llama.cpp's lines tell of no server: half of these have it inside."""
+_QUOTED = frozenset({"refused", "http", "generic-error", "generic-warning", "crash", "command"})
+_LINES_ENOUGH = 3
+
+
+def _by_lines(sight: Sight) -> Iterator[Reading]:
+    """Say whose log it is by whose lines it has, where it never says its name: three at least."""
+    lines: dict[str, list[Evidence]] = {}
     for evidence, event in sight.of(LogEvent):
-        if event.event == "program" and event.name:
-            name = backend_name(event.name)
-            if name != "other":
-                yield reading(BACKEND, name, evidence)
+        if event.dialect in _WRITES and event.event not in _QUOTED:
+            lines.setdefault(event.dialect, []).append(evidence)
+    for dialect, name in _WRITES.items():
+        if len(lines.get(dialect, ())) >= _LINES_ENOUGH:
+            yield reading(BACKEND, name, lines[dialect][0])
+            return
 
 
 def bits_of(type_name: str) -> float | None:

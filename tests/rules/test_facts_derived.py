@@ -608,3 +608,48 @@ def test_speeds_of_what_is_read_in_no_time_have_no_shape():
     assert facts(*quick).value(f.SPEED_SHAPE) is None
     slow = [rung(8000, prefill=400.0), rung(32000, prefill=60.0)]
     assert facts(*slow).value(f.SPEED_SHAPE) == "steep"
+
+
+@pytest.mark.parametrize(
+    ("dialects", "name"),
+    [
+        (("llamacpp",) * 9, None),
+        (("llamacpp",) * 5 + ("ollama",) * 3, "ollama"),
+        (("vllm",) * 3, "vllm"),
+        (("vllm",) * 2, None),
+        (("generic",) * 9, None),
+    ],
+)
+def test_a_log_without_a_name_is_of_the_server_whose_lines_it_has(dialects, name):
+    assert facts(*(event("slots", dialect=one) for one in dialects)).value(f.BACKEND) == name
+
+
+def test_the_name_that_a_log_or_a_server_gives_counts_more_than_its_lines():
+    lines = [event("slots", dialect="ollama") for _ in range(4)]
+    assert facts(*lines, event("program", name="koboldcpp", dialect="koboldcpp")).value(f.BACKEND) == "koboldcpp"
+    assert facts(*lines, BackendIdentity(name="vllm")).value(f.BACKEND) == "vllm"
+
+
+def test_lines_that_one_program_quotes_of_another_are_no_sign_of_it():
+    assert facts(*(event("refused", dialect="ollama") for _ in range(9))).value(f.BACKEND) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "makers"),
+    [
+        ("CUDA0", "NVIDIA GeForce RTX 3090", ("nvidia",)),
+        ("ROCm0", "AMD Radeon RX 7900 XTX", ("amd",)),
+        ("Vulkan0", "Intel(R) Arc(tm) A770", ("intel",)),
+        ("Metal", None, ("apple",)),
+        ("CUDA0", None, None),
+    ],
+)
+def test_a_logs_devices_name_their_makers(device, name, makers):
+    assert facts(event("device-found", device=device, name=name)).value(f.GPU_VENDOR) == makers
+
+
+def test_measured_devices_count_and_not_those_of_a_log():
+    measured = DeviceReadings(
+        when="before-load", devices=(Device(id="amd:0", vendor="amd", name="x", total_bytes=GIB),)
+    )
+    assert facts(measured, event("device-found", device="CUDA0", name="NVIDIA RTX")).value(f.GPU_VENDOR) == ("amd",)
