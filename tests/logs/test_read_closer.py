@@ -79,3 +79,63 @@ Segmentation fault (core dumped)
 def test_a_crash_after_a_refused_allocation_is_its_consequence() -> None:
     judgement, _facts = judge_evidence(EvidenceSet(read_pasted(OOM_THEN_CRASH)), "triage")
     assert judgement.findings[0].cause == "kv-cache-size"
+
+
+def answers_of(text: str) -> dict[str, Any]:
+    return {one.data["question"]: one.data["value"] for one in read_pasted(text) if one.kind == "answer" and one.data}
+
+
+def named_in(text: str) -> list[str]:
+    return [cause for one in read_pasted(text) if one.kind == "mechanisms" and one.data for cause in one.data["named"]]
+
+
+@pytest.mark.parametrize(
+    ("said", "unset"),
+    [
+        ("I never set num_ctx.", True),
+        ("It runs without any num_ctx.", True),
+        ("When num_ctx is not set, it answers at once; with a larger one it is slow.", False),
+        ("The bridge does not forward num_ctx.", False),
+        ("Compaction never fires regardless of context size.", False),
+        ("The limit of the context is hard-coded.", False),
+    ],
+)
+def test_a_window_that_is_unset_is_told_as_such_and_not_as_the_other_half_of_a_comparison(
+    said: str, unset: bool
+) -> None:
+    assert (answers_of(f"# Ollama\n\n{said}\n").get("window_set") == "not-set") is unset
+
+
+def test_a_later_command_that_works_is_not_the_one_that_fails() -> None:
+    told = (
+        "# Out of memory\n\n```\nllama-server -m big.gguf -md small.gguf -c 65536\n```\n\nIt dies at once. {}\n\n"
+        "```\nllama-server -m big.gguf -c 65536 -ub 256\n```\n"
+    )
+    assert "ubatch" not in settings_of(told.format("However, if I run it this way it is fine:"))
+    assert "ubatch" in settings_of(told.format("This one does not work either:"))
+
+
+def test_a_word_that_ends_in_on_is_no_beginning() -> None:
+    assert "at-load" not in answers_of("# A\n\nEvery message in the same conversation starts a new dialogue.").get(
+        "when", ()
+    )
+    assert "at-load" in answers_of("# A\n\nIt crashes on start.")["when"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("After a day of idling the container no longer uses the GPU.", "gpu-lost-at-runtime"),
+        ("It reverts to the CPU over time and needs a restart.", "gpu-lost-at-runtime"),
+        ("The GPU ends with a page fault in dmesg.", "driver-kernel-bug"),
+        ("Auto-compaction never runs, the limit is the wrong one.", "client-ctx-mismatch"),
+        ("Compaction comes far too early, most is reserved for the output.", "output-budget-eats-window"),
+    ],
+)
+def test_what_is_lost_over_time_and_what_a_client_does_too_early_or_never_are_named(said: str, cause: str) -> None:
+    assert cause in named_in(f"# Trouble\n\n{said}\n")
+
+
+def test_a_gpu_that_hangs_is_no_line_of_a_kernels_log() -> None:
+    assert "kernel_log" not in answers_of("# A\n\nThe GPU hangs now and then.")
+    assert "gpu-timeout" in answers_of("# A\n\ndmesg has: ring gfx_0.0.0 timeout")["kernel_log"]
