@@ -9,6 +9,7 @@ from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
 from probes.evidence.records import Evidence, Source
 from probes.evidence.request import Launch
 from probes.evidence.subject import ModelFile
+from rules.derive.cards import cards, on_card
 from rules.derive.failure import over_one_piece
 from rules.derive.numbers import GIB, near, ratio
 from rules.engine.derivation import Reading, Sight, derivation, reading
@@ -74,10 +75,6 @@ _MEMORY = frozenset({"gpu-memory", "one-piece", "host-memory", "memory-guard", "
 
 UNBOUNDED = frozenset({"cpu", "cuda", "rocm", "torch", "musa"})
 """Interfaces that bound no single piece below the whole memory."""
-
-
-def _is_gpu(device: str) -> bool:
-    return not device.upper().startswith("CPU") and "HOST" not in device.upper()
 
 
 @derivation(
@@ -155,6 +152,26 @@ def room_by_arithmetic(sight: Sight) -> Iterator[Reading]:
             yield reading(ALLOC_ROOM, False if event.size_bytes + weights.value > limit.value else None, evidence)
 
 
+OF_A_DRIVER = 256 << 20
+"""A driver and its libraries take so much of a card for themselves, which no log shows."""
+
+
+@derivation(reads=(LogEvent,), gives=(ALLOC_ROOM,))
+def room_left(sight: Sight) -> Iterator[Reading]:
+    """Reckon what was left on the card that refused: free before loading, less what was placed there. A log that says itself what was free is believed."""
+    events = sight.of(LogEvent)
+    if any(event.event == "alloc-failed" and event.free_bytes is not None for _evidence, event in events):
+        return
+    for card in cards(events).values():
+        size = max(card.failed.values(), default=0)
+        if card.left is None or not size or not card.placed:
+            continue
+        if card.left <= max(1.02 * size, size + OF_A_DRIVER):
+            yield reading(ALLOC_ROOM, False, card.evidence)
+        elif card.left > max(1.1 * size, size + 4 * OF_A_DRIVER):
+            yield reading(ALLOC_ROOM, True, card.evidence)
+
+
 @derivation(needs=(TOLD_FAILED_WHILE, TOLD_ERROR_KIND), gives=(ALLOC_COMPONENT,))
 def told_component(sight: Sight) -> Iterator[Reading]:
     """Take the stage that was told for the component, where the failure is about memory or does not say."""
@@ -192,7 +209,7 @@ def told_loaded(sight: Sight) -> Iterator[Reading]:
     gives=(WEIGHTS_BYTES, KV_BYTES, COMPUTE_BYTES, OUTPUT_BYTES, DRAFT_BYTES, PROJECTOR_BYTES),
 )
 def placed(sight: Sight) -> Iterator[Reading]:
-    """Add up what was placed, by component; of compute buffers the largest."""
+    """Add up what was placed, by component; of compute buffers the largest. A piece of the cache that could not be had is a part of the cache."""
     facts = {
         "weights": WEIGHTS_BYTES,
         "kv": KV_BYTES,
@@ -207,7 +224,16 @@ def placed(sight: Sight) -> Iterator[Reading]:
     compute = 0
     last: Evidence | None = None
     seen: set[tuple[str, str, int]] = set()
+    refused: dict[str, int] = {}
     for evidence, event in sight.of(LogEvent):
+        if event.event == "alloc-failed" and event.component in {"kv", "state"} and event.size_bytes:
+            refused[event.device or ""] = max(refused.get(event.device or "", 0), event.size_bytes)
+            last = evidence
+        elif event.event == "loading" and refused:
+            # the next attempt: what the last had placed was given back
+            for name in ("kv", "state", "kv-total"):
+                sums.pop(name, None)
+            refused.clear()
         if (
             event.event == "buffer"
             and event.component
@@ -230,7 +256,7 @@ def placed(sight: Sight) -> Iterator[Reading]:
             last = evidence
             sums["projector"] = max(sums.get("projector", 0), event.size_bytes)
     if last is not None:
-        cache = max(sums.pop("kv", 0) + sums.pop("state", 0), sums.pop("kv-total", 0))
+        cache = max(sums.pop("kv", 0) + sums.pop("state", 0), sums.pop("kv-total", 0)) + sum(refused.values())
         yield reading(KV_BYTES, cache or None, last)
         yield reading(COMPUTE_BYTES, compute or None, last)
         for component, size in sums.items():
@@ -247,7 +273,8 @@ def placed(sight: Sight) -> Iterator[Reading]:
             if component in by and component not in {"kv", "state"}:
                 yield reading(fact, by[component], evidence, source=source)
         if budget.basis == "log" and ("kv" in by or "state" in by):
-            yield reading(KV_BYTES, by.get("kv", 0) + by.get("state", 0), evidence, source=source)
+            size = by.get("kv", 0) + by.get("state", 0) + sum(refused.values())
+            yield reading(KV_BYTES, size, evidence, source=source)
         if "compute" in by:
             yield reading(
                 COMPUTE_BYTES,
@@ -296,17 +323,17 @@ def expected(sight: Sight) -> Iterator[Reading]:
 )
 def room(sight: Sight) -> Iterator[Reading]:
     """Give the memory that there is: devices, host, and the least of what the server may use."""
-    found: dict[str, tuple[int | None, int | None, Evidence]] = {}
-    for evidence, event in sight.of(LogEvent):
-        if event.event == "device-found" and event.device and _is_gpu(event.device):
-            found[event.device] = (event.total_bytes, event.free_bytes, evidence)
-            if event.free_bytes == 0:
-                yield reading(FREE_REPORTED_ZERO, True, evidence)
+    events = sight.of(LogEvent)
+    for evidence, event in events:
+        if event.event == "device-found" and event.device and on_card(event.device) and event.free_bytes == 0:
+            yield reading(FREE_REPORTED_ZERO, True, evidence)
+    introduced = [(e, v) for e, v in events if v.event == "device-found"]
+    found = cards(introduced)
     if found:
-        evidence = next(iter(found.values()))[2]
+        evidence = next(iter(found.values())).evidence
         yield reading(DEVICE_COUNT, len(found), evidence)
-        totals = [total for total, _, _ in found.values() if total]
-        free = [free for _, free, _ in found.values() if free is not None]
+        totals = [card.total for card in found.values() if card.total]
+        free = [card.free for card in found.values() if card.free is not None]
         if len(totals) == len(found):
             yield reading(DEVICE_TOTAL_BYTES, sum(totals), evidence)
         if len(free) == len(found):
@@ -354,7 +381,7 @@ def _worse(*known: Known[int]) -> Known[int]:
     ),
 )  # fmt: skip
 def shares(sight: Sight) -> Iterator[Reading]:
-    """Give the shares. Where the cache or a compute buffer is what could not be had, its size is the one that was refused."""
+    """Give the shares. Where a compute buffer is what could not be had, its size is the one that was refused."""
     alloc, free, limit = sight.known(ALLOC_BYTES), sight.known(ALLOC_FREE_BYTES), sight.known(MEMORY_LIMIT_BYTES)
     total = sight.known(DEVICE_TOTAL_BYTES)
     weights = sight.known(WEIGHTS_BYTES) or sight.known(MODEL_BYTES)
@@ -362,7 +389,9 @@ def shares(sight: Sight) -> Iterator[Reading]:
     refused = component.value if component is not None and alloc is not None else None
     cache = sight.known(KV_BYTES) or (alloc if refused == "kv" else None)
     compute = alloc if refused == "compute" else sight.known(COMPUTE_BYTES)
-    need = alloc if refused == "kv" else cache or sight.known(KV_EXPECTED_BYTES)
+    need = cache or sight.known(KV_EXPECTED_BYTES)
+    if refused == "kv" and alloc is not None and (need is None or need.value < alloc.value):
+        need = alloc
     speculation = sight.known(SPECULATION)
     # a draft keeps a cache of its own, which a log gives in the same words as the model's
     mixed = speculation is not None and speculation.value

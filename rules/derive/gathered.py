@@ -13,16 +13,20 @@ from probes.evidence.records import STANDING, Evidence, Source
 from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import Configuration
+from rules.derive.cards import cards
 from rules.derive.failure import only_follows
 from rules.derive.numbers import sent_on_purpose, tells_speed
 from rules.engine.derivation import Reading, Sight, derivation, mirror, reading
 from rules.facts import (
     CANCELLED_SECONDS,
+    COMPUTE_BYTES,
+    DEVICE_TOTAL_BYTES,
     DRAFT_ACCEPTED,
     DRAFT_WINDOW_FULL,
     FAILURE_KINDS,
     GPU_API,
     GPU_NOT_INITIALISED,
+    KV_BYTES,
     LAYERS_ON_CPU,
     MEMORY_NOT_FREED,
     NEAR_POWER_OF_TWO,
@@ -192,17 +196,22 @@ def devices(sight: Sight) -> Iterator[Reading]:
         yield reading(SEVERAL_DEVICES, len(found.devices) > 1, evidence)
         sizes = [d.total_bytes for d in found.devices if d.total_bytes]
         yield reading(UNEQUAL_DEVICES, len(sizes) > 1 and max(sizes) > 1.1 * min(sizes), evidence)
-    logged: dict[str, tuple[Evidence, int | None]] = {}
-    for evidence, event in sight.of(LogEvent):
-        if event.event in {"device-found", "buffer"} and event.device and _DEVICE_API.fullmatch(event.device):
-            size = event.total_bytes or (logged[event.device][1] if event.device in logged else None)
-            logged[event.device] = (evidence, size)
+    logged = cards(sight.of(LogEvent))
     if len(logged) > 1:
-        evidence = next(iter(logged.values()))[0]
+        evidence = next(iter(logged.values())).evidence
         yield reading(SEVERAL_DEVICES, True, evidence)
-        totals = [size for _e, size in logged.values() if size]
+        totals = [card.total for card in logged.values() if card.total]
         if len(totals) == len(logged):
             yield reading(UNEQUAL_DEVICES, max(totals) > 1.1 * min(totals), evidence)
+            return
+        # What was free before loading tells as much where the cards are of two kinds; of one kind, another program may have a part of one.
+        free = [card.free for card in logged.values() if card.free]
+        if len(free) == len(logged):
+            one_kind = len({card.name for card in logged.values()}) == 1
+            if max(free) <= 1.1 * min(free):
+                yield reading(UNEQUAL_DEVICES, False, evidence)
+            elif not one_kind:
+                yield reading(UNEQUAL_DEVICES, True, evidence)
 
 
 @derivation(reads=(SampledPeaks, DeviceReadings), gives=(ONE_DEVICE_FULL,))
@@ -221,14 +230,39 @@ def one_device_full(sight: Sight) -> Iterator[Reading]:
         yield reading(ONE_DEVICE_FULL, min(shares.values()) < 0.03 and max(shares.values()) > 0.15, evidence)
 
 
-@derivation(needs=(TOLD_GPU_GIB, TOLD_LOADED_GIB, TOLD_WEIGHTS_GIB, TOLD_CACHE_GIB), gives=(NEED_OF_DEVICES,))
+@derivation(
+    reads=(LogEvent,),
+    needs=(
+        TOLD_GPU_GIB, TOLD_LOADED_GIB, TOLD_WEIGHTS_GIB, TOLD_CACHE_GIB, KV_BYTES, COMPUTE_BYTES, DEVICE_TOTAL_BYTES,
+    ),
+    gives=(NEED_OF_DEVICES,),
+)  # fmt: skip
 def need_of_devices(sight: Sight) -> Iterator[Reading]:
-    """Compare what the user says that the model takes with what the user says that the cards have."""
+    """Compare what the model takes with what the cards have: by the log's own sizes, card by card, else as it was told.
+
+    What could not be had is a part of the need. What a log gives completes what was told: weights alone are not what a loaded model takes.
+    """
     total, loaded = sight.known(TOLD_GPU_GIB), sight.known(TOLD_LOADED_GIB)
     weights, cache = sight.known(TOLD_WEIGHTS_GIB), sight.known(TOLD_CACHE_GIB)
-    need = loaded.value if loaded else (weights.value + (cache.value if cache else 0.0)) if weights else None
-    if need is not None and total is not None and total.value > 0:
-        yield reading(NEED_OF_DEVICES, need / total.value, source=total.source, origin=total.origin)
+    if total is not None and total.value > 0:
+        need = loaded.value if loaded else None
+        if need is None and weights is not None:
+            more = (
+                cache.value if cache else sum(k.value for k in map(sight.known, (KV_BYTES, COMPUTE_BYTES)) if k) / GIB
+            )
+            need = weights.value + more
+        if need is not None:
+            yield reading(NEED_OF_DEVICES, need / total.value, source=total.source, origin=total.origin)
+    found = cards(sight.of(LogEvent))
+    needed = sum(sum(card.placed.values()) + sum(card.failed.values()) for card in found.values())
+    whole = all(card.placed.get("weights") for card in found.values()) and any(
+        "kv" in card.placed or "kv" in card.failed for card in found.values()
+    )
+    room = [card.total or card.free for card in found.values()]
+    has = sight.known(DEVICE_TOTAL_BYTES)
+    size = sum(each for each in room if each) if found and all(room) else has.value if has is not None else None
+    if whole and size:
+        yield reading(NEED_OF_DEVICES, needed / size, next(iter(found.values())).evidence)
 
 
 @derivation(needs=(TOLD_WEIGHTS_GIB, TOLD_RAM_GIB), gives=(WEIGHTS_OF_RAM,))

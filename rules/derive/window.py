@@ -8,6 +8,7 @@ from probes.evidence.events import LogEvent
 from probes.evidence.request import TruncationReading
 from probes.evidence.rungs import LadderPlan
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
+from rules.derive.cards import never_started
 from rules.derive.numbers import COMMON_DEFAULTS, near, ratio
 from rules.derive.settings import LLAMA_FAMILY
 from rules.engine.derivation import Reading, Sight, derivation, reading
@@ -65,8 +66,13 @@ LONG_DEFAULT = 32768
     ),
 )
 def windows(sight: Sight) -> Iterator[Reading]:
-    """Give every window that anyone names. The log comes first: what a server says now stands above what its log said at load."""
-    for evidence, event in sight.of(LogEvent):
+    """Give every window that anyone names. The log comes first: what a server says now stands above what its log said at load.
+
+    Where the load failed, no window ever was in force: what the log calls so is what the server was told to make.
+    """
+    logged = sight.of(LogEvent)
+    never = never_started(event for _evidence, event in logged)
+    for evidence, event in logged:
         if event.event == "window" and event.tokens:
             fact_of = {
                 "asked": WINDOW_ASKED,
@@ -78,8 +84,10 @@ def windows(sight: Sight) -> Iterator[Reading]:
             }.get(event.which or "")
             if fact_of is not None:
                 yield reading(fact_of, event.tokens, evidence)
-            if event.which == "per-slot":
+            if event.which == "per-slot" and not never:
                 yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
+            elif event.which == "in-force" and never and not _told_asked(sight):
+                yield reading(WINDOW_ASKED, event.tokens, evidence)
         elif event.event == "slots":
             if event.count:
                 yield reading(WINDOW_SLOTS, event.count, evidence)
@@ -146,11 +154,12 @@ def _made(sight: Sight) -> int:
     )
 
 
-@derivation(reads=(Configuration,), needs=(WINDOW_ASKED, BACKEND), gives=(WINDOW_SET,))
+@derivation(reads=(Configuration,), needs=(WINDOW_ASKED, WINDOW_TRAINED, BACKEND), gives=(WINDOW_SET,))
 def window_set(sight: Sight) -> Iterator[Reading]:
-    """Say whether anyone set a window. A known command line without one says no."""
-    asked = sight.known(WINDOW_ASKED)
-    if asked is not None:
+    """Say whether anyone set a window. A known command line without one says no; of a log, the trained window may be a default."""
+    asked, trained = sight.known(WINDOW_ASKED), sight.known(WINDOW_TRAINED)
+    by_default = asked is not None and asked.source == "log" and trained is not None and asked.value == trained.value
+    if asked is not None and not by_default:
         yield reading(WINDOW_SET, True, source=asked.source, origin=asked.origin)
         return
     known = sight.known(BACKEND)
