@@ -123,7 +123,7 @@ _CONCEPTS: dict[str, str] = {
     "uneven": r"uneven\w*|unbalanced|imbalance\w*|unequal\w*|asymmetric|only (?:uses?|using|loads?|the first)|(?:first|one|single) (?:gpu|card)|not (?:used|utili[sz]ed|working)|unused|idle|plenty|한쪽",
     "gpu-split": r"gpu[-_ ]?split|auto-?split|reserve\w* per gpu",
     "shared": r"shared (?:gpu |video |graphics )?memory(?!: ?\d)|sysmem|system memory fallback|spill\w*|공유 메모리",
-    "processor": r"\bcpu\b|processor",
+    "processor": r"\bcpu\b|processor(?! (?:is |shows? |at )?100 ?% gpu)",
     "layers": r"\blayers?\b|offload\w*|entire model|whole model|\bmodel\b",
     "sleep": r"sleep\w*|suspend\w*|suspension|hibernat\w*|wak(?:e|ing) up|절전",
     "gpu": r"\bgpus?\b|\bcuda\b|graphics|\bvram\b|nvidia",

@@ -139,3 +139,18 @@ def test_what_is_lost_over_time_and_what_a_client_does_too_early_or_never_are_na
 def test_a_gpu_that_hangs_is_no_line_of_a_kernels_log() -> None:
     assert "kernel_log" not in answers_of("# A\n\nThe GPU hangs now and then.")
     assert "gpu-timeout" in answers_of("# A\n\ndmesg has: ring gfx_0.0.0 timeout")["kernel_log"]
+
+
+@pytest.mark.parametrize(
+    ("said", "question", "value"),
+    [
+        ("The processor is 100% GPU and it is still very slow.", "busy", "cpu"),
+        ("It only processed the tokens of my last message before.", "what_is_wrong", "all-but-end-lost"),
+        ("I only altered the last sentence or two.", "what_is_wrong", "all-but-end-lost"),
+        ("With long input the program crashes immediately after it finishes its answer.", "when", "at-load"),
+    ],
+)
+def test_what_sounds_like_a_trouble_and_is_none(said: str, question: str, value: str) -> None:
+    told = answers_of(f"# Trouble\n\n{said}\n").get(question, ())
+    assert value != told
+    assert value not in (told if isinstance(told, (list, tuple)) else ())
