@@ -99,8 +99,43 @@ def settled(question_fact: str, facts: Facts) -> bool:
     if question_fact not in VOCABULARY:
         return False
     fact = VOCABULARY[question_fact]
-    known = [facts.get(one) for one in (_stands_for(fact) or (fact,))]
-    return all(isinstance(one, Known) and one.source != "report" for one in known)
+
+    def known(one: Fact[object]) -> bool:
+        found = facts.get(one)
+        return isinstance(found, Known) and found.source != "report"
+
+    if any(all(known(VOCABULARY[each]) for each in way) for way in _TELLS_AS_MUCH.get(question_fact, ())):
+        return True
+    return all(known(one) for one in (_stands_for(fact) or (fact,)))
+
+
+_TELLS_AS_MUCH: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "told.gpu_gib": (("device.total_bytes",), ("device.free_bytes", "memory.limit_bytes")),
+    "told.weights_gib": (("memory.weights_bytes",), ("model.bytes",)),
+    "told.cache_gib": (("memory.kv_bytes",),),
+    "told.window_asked": (("window.asked",),),
+    "told.window_trained": (("window.trained",),),
+    "told.several_gpus": (("device.count", "device.several", "device.unequal"),),
+    "told.refused_gib": (("alloc.bytes",),),
+}
+"""Question's fact → ways in which other facts tell as much. Nobody is asked for what a log says."""
+
+
+def _told_by_failing(facts: Facts | None) -> dict[str, Value]:
+    """Give the answers that a load which failed gives: when it happens, and with memory what went wrong. The server never ran, so shows no window."""
+    if facts is None:
+        return {}
+
+    def true(one: str) -> bool:
+        found = facts.get(VOCABULARY[one])
+        return isinstance(found, Known) and found.source not in {"report", "user"} and found.value is True
+
+    if not true("failure.at_start"):
+        return {}
+    told: dict[str, Value] = {"when": ("at-load",), "window_shown": None}
+    if true("failure.is_memory"):
+        told["symptom"] = "immediate-oom"
+    return told
 
 
 def closers(
@@ -118,6 +153,8 @@ def closers(
     sense after those answers.
     """
     found: list[Closer] = []
+    implied = _told_by_failing(facts)
+    after = {**implied, **answered} if isinstance(answered, Mapping) else {}
     if server:
         found += [
             Closer(name, "probe", frozenset().union(*(_facts_read_from(kind) for kind in kinds)), MINUTES[name])
@@ -134,8 +171,9 @@ def closers(
             )
             for one in QUESTIONS
             if one.id not in answered
+            and one.id not in implied
             and (facts is None or not settled(one.fact, facts))
-            and not (isinstance(answered, Mapping) and one.applies(answered) is False)
+            and not (isinstance(answered, Mapping) and one.applies(after) is False)
         ]
     if not logs:
         found.append(Closer("log", "give", _facts_read_from(LogEvent), 1.0))

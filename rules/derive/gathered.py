@@ -214,6 +214,24 @@ def devices(sight: Sight) -> Iterator[Reading]:
                 yield reading(UNEQUAL_DEVICES, True, evidence)
 
 
+@derivation(reads=(LogEvent,), gives=(ONE_DEVICE_FULL,))
+def one_card_refused(sight: Sight) -> Iterator[Reading]:
+    """One card had no room for its piece while another has over 15 % left, and more than the piece: by the log's own sizes of one load."""
+    found = cards(sight.of(LogEvent))
+    full = [card for card in found.values() if card.failed and card.placed]
+    if len(found) < 2 or len(full) != 1 or any(card.left is None or not card.placed for card in found.values()):
+        return
+    size = max(full[0].failed.values())
+    if (full[0].left or 0) > max(1.1 * size, size + GIB):
+        return  # it had room: something else refused
+    with_room = [
+        card
+        for card in found.values()
+        if card is not full[0] and (card.left or 0) > max(size, 0.15 * (card.total or card.free or 0))
+    ]
+    yield reading(ONE_DEVICE_FULL, bool(with_room), full[0].evidence)
+
+
 @derivation(reads=(SampledPeaks, DeviceReadings), gives=(ONE_DEVICE_FULL,))
 def one_device_full(sight: Sight) -> Iterator[Reading]:
     """One device under 3 % free at its peak while another kept over 15 %."""
