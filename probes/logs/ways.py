@@ -29,6 +29,7 @@ maximum context cannot be used because memory ends before, 1M context model
 requested num_ctx of 131072 tries to allocate 12 GB for the cache and startup fails
 ValueError model's max seq len larger than tokens in KV cache, decrease max_model_len
 raise context and the app crashes, lower works, memory
+startup needs more memory for the cache than is free, choose a shorter context
 """,
     "parallel-multiplies-kv": """
 OLLAMA_NUM_PARALLEL=4 makes the model use four times the VRAM
@@ -130,6 +131,8 @@ unable to allocate CUDA0 buffer, error loading model
 even ctx 512 does not load, out of memory at tensor loading
 which quant fits, model size larger than VRAM
 moe kernel repack of weights takes extra memory at load
+vram nearly used up by the parameters, only few cache blocks remain
+llama_model_load error unable to allocate buffer for tensors, file bigger than memory
 """,
     "compute-buffer-too-big": """
 failed to allocate compute pp buffers, graph_reserve failed to allocate
@@ -169,6 +172,7 @@ PYTORCH_CUDA_ALLOC_CONF expandable_segments avoids the failure, 5 GiB free but 2
 after running for long or swapping models the allocation of one large block fails
 free memory is in pieces
 memory fragmented on android, rocm or mac, only a fresh start loads it
+plenty free in total yet a single block cannot be had, worked right after reboot
 """,
     "backend-single-allocation-limit": """
 Requested buffer size exceeds device memory allocation limit vulkan
@@ -328,6 +332,7 @@ smaller card first in order, incorrect tensor split, asymmetric vram
 split according to VRAM usage on multi gpu
 extending context dumps all memory on one gpu instead of splitting equally
 only uses one gpu, split disabled
+one device reaches its limit first, the others are far from full
 """,
     "gpu-split-no-headroom": """
 gpu split auto leaves no room for cache, exllama OOM on last device
@@ -368,6 +373,9 @@ no out of memory but everything is ten times slower above some context
 dedicated gpu memory is full and system ram rises
 gpu memory overflows quietly, low power draw
 nvidia control panel setting sysmem fallback
+uses shared VRAM although dedicated VRAM is free, very slow, processor 100% GPU
+WDDM shared-memory spill near the vram limit, no error, throughput collapses
+unified memory option makes it use RAM first and slow
 """,
     "cpu-layer-offload": """
 ollama ps shows 40%/60% CPU/GPU when context is increased, slow
@@ -434,6 +442,8 @@ model does not follow instructions any more when context is large, nothing trunc
 context rot
 good at 8k and bad at 100k with no error, comprehension gone
 cannot find information it was given long before, benchmark of recall by length
+the longer the document the worse the answers, it overlooks passages in the middle
+model degrades long before its advertised window, retrieval accuracy at 64k below half
 """,
     "rope-scaling-misuse": """
 yarn rope scaling degrades short prompts, performance worse with rope_scaling enabled
@@ -625,6 +635,8 @@ context silently decreased with no way to force requested length
 requested context not used, loader picks its own value
 cannot change the context, stays at default whatever I choose
 gpu split list is not followed or respected any more
+context in the settings file is larger but only 500 or 2048 tokens work
+what I configured does not arrive at the backend, model configured with larger context still limited
 """,
     "request-option-ignored": """
 num_ctx ignored through the openai compatible endpoint
@@ -669,6 +681,8 @@ prompt longer than loaded context, API fails instead of truncating
 crashes when prompt exceeds context size
 usage counters zero so client never notices the context is full
 estimated tokens exceed model context window but nothing is compacted
+program crashes or disappears when text is longer than the model context size
+the prompt size exceeds the context window and cannot be processed
 """,
     "output-budget-eats-window": """
 max_tokens reserved for output reduces the input window
@@ -700,6 +714,7 @@ device lost error with vulkan, smaller batch avoids
 macos kills gpu work that takes too long
 wsl windows gpu times out in prefill
 Xid 8 gpu timeout
+lockup timeout of 10 seconds resets the gpu in sustained inference
 """,
     "client-proxy-timeout": """
 request aborted after 60 or 300 seconds while prompt is processed, client timeout
@@ -743,6 +758,8 @@ device-side assert index out of range at long sequence
 server crashes when number of input tokens close to limit
 context above 13k unsupported kernel shared memory error
 crash with new gpu generation, blackwell sm120, kernel not compiled
+crashed at 40k tokens in prefill while 32k works, illegal memory access
+index out of bounds assertion for long input length, specific sequence lengths
 """,
     "concurrency-limit": """
 429 too many requests, proxy allows only some concurrent requests
@@ -753,6 +770,8 @@ parallel subagents get rejected
 rate limited local endpoint, agent retries 429
 second request rejected while first one is running
 too many parallel requests refused by the gateway
+HTTP 429 from local proxy with several agents in parallel
+only one request is served at a time, others are refused
 """,
     "prompt-cache-miss-swa-hybrid": """
 forcing full prompt re-processing due to lack of cache data, SWA or hybrid recurrent memory
@@ -818,6 +837,8 @@ prefix cache too small for all sessions, evictions
 two users with different prompts on one instance, full processing every time
 multi user chat, contexts alternate
 only one cached conversation, switching between users reprocesses
+chat switches back and forth between clients and the state is thrown out each time
+cached conversation disappears when idle, unloaded by ttl
 """,
     "prompt-cache-not-implemented": """
 no prompt caching, every request processes the whole conversation
@@ -841,6 +862,9 @@ cache_prompt false by default, makes prompt processing slow
 endpoint does not honor cache_prompt
 identical requests show no indication of caching
 cache is not reused between completions
+no reuse of the kv cache between two requests with the same prefix
+every turn evaluates the complete conversation, whichever model, latency adds up
+caching of the prompt would save minutes, please add
 """,
     "attention-kernel-slow": """
 flash attention slower than without on this GPU at long context
@@ -889,6 +913,8 @@ speed at 0 context 60 t/s and at 60k 20 t/s
 performance degradation at large context sizes
 reading 100k tokens on cpu or mac takes very long
 it slows with every message
+inference slows with longer history, half the tokens per second at 32k compared to empty
+evaluating a long document takes minutes before it starts to write
 """,
     "other-process-vram": """
 another program uses VRAM, browser desktop game comfyui stable diffusion
@@ -921,6 +947,8 @@ killed server leaves gpu memory allocated
 eject model does not free memory
 shared or dedicated memory is not released when model is uninstalled or unloaded
 vram usage does not go down after unload, stuck in stopping
+nvidia-smi still lists the python worker after the server was stopped
+switching to another model leaves the first one in memory
 """,
     "host-memory-growth": """
 RAM usage grows with every request until OOM killed
