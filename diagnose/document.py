@@ -8,6 +8,7 @@ from typing import Any
 
 from diagnose.case import Case
 from diagnose.findings import said_by_probes
+from diagnose.logged import Logged, told_by_log
 from diagnose.questions import QUESTIONS
 from diagnose.version import version
 from diagnose.window import WindowVerdict, other_criteria, window_verdict
@@ -30,6 +31,7 @@ from probes.logs.machine import devices_in, program_in
 from probes.model_file.explain import place_of
 from reports import document as doc
 from rules.causes import CAUSES
+from rules.derive.cards import never_started
 from rules.facts import VOCABULARY
 from rules.verdict import NextTest, Verdict
 
@@ -194,10 +196,15 @@ def _window_value(evidence: EvidenceSet, name: str) -> Any:
             return shown[-1]
     if value is not None:
         return value
-    for _record, event in reversed(evidence.of(LogEvent)):
+    events = [event for _record, event in evidence.of(LogEvent)]
+    # a server whose load failed had no window in force: what its log calls so is what it was told to make
+    which = _WHICH.get(name)
+    if name in {"asked", "in_force"} and never_started(events):
+        which = "in-force" if name == "asked" else None
+    for event in reversed(events):
         if name == "slots" and event.event == "slots" and event.count:
             return event.count
-        if event.event == "window" and event.which == _WHICH.get(name) and event.tokens:
+        if event.event == "window" and which is not None and event.which == which and event.tokens:
             return event.tokens
     return None
 
@@ -227,6 +234,7 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
     read = evidence.last(DeviceReadings)
     said = [event for _record, event in evidence.of(LogEvent)]
     devices = read.devices if read is not None and read.devices else devices_in(said)
+    logged = told_by_log(said)
     program = program_in(said)
     backend = _last(evidence, BackendIdentity, "name")
     if program is not None and backend is not None and program.name != backend:
@@ -248,14 +256,22 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
     command = configurations[-1].command if configurations else None
     return doc.Subject(
         model=doc.Model(
-            name=_last(evidence, ModelIdentity, "name") or (file.name if file else None),
-            path=_last(evidence, ModelIdentity, "path") or (file.path if file else None),
-            size_bytes=(file.size_bytes if file else None) or _last(evidence, ModelIdentity, "size_bytes"),
-            quantization=_last(evidence, ModelIdentity, "quantization") or (file.quantization if file else None),
-            architecture=(file.architecture if file else None) or _last(evidence, ModelIdentity, "architecture"),
-            trained_window=(file.trained_window if file else None) or _last(evidence, ModelIdentity, "trained_window"),
+            name=_last(evidence, ModelIdentity, "name") or (file.name if file else None) or logged.name,
+            path=_last(evidence, ModelIdentity, "path") or (file.path if file else None) or logged.path,
+            size_bytes=(file.size_bytes if file else None)
+            or _last(evidence, ModelIdentity, "size_bytes")
+            or logged.size_bytes,
+            quantization=_last(evidence, ModelIdentity, "quantization")
+            or (file.quantization if file else None)
+            or logged.quantization,
+            architecture=(file.architecture if file else None)
+            or _last(evidence, ModelIdentity, "architecture")
+            or logged.architecture,
+            trained_window=(file.trained_window if file else None)
+            or _last(evidence, ModelIdentity, "trained_window")
+            or logged.trained_window,
             header_hash=file.header_hash if file else None,
-            parameters=_last(evidence, ModelIdentity, "parameters"),
+            parameters=_last(evidence, ModelIdentity, "parameters") or logged.parameters,
         ),
         backend=doc.Server(
             name=backend or (program.name if program else None),
@@ -278,10 +294,10 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
         kv_cache=doc.KvCache(
             type_k=shown("kv_type_k") or next((event.type_k for event in kv_events if event.type_k), None),
             type_v=shown("kv_type_v") or next((event.type_v for event in kv_events if event.type_v), None),
-            placement=_placement_of_cache(evidence, setting("kv_offload")),
+            placement=_placement_of_cache(logged, setting("kv_offload")),
             bytes_per_token=per_token,
-            unified=_last(evidence, WindowReading, "unified"),
-            size_bytes=sum(event.size_bytes or 0 for event in kv_events) or None,
+            unified=_either(_last(evidence, WindowReading, "unified"), logged.kv_unified),
+            size_bytes=sum(event.size_bytes or 0 for event in kv_events) or logged.kv_bytes,
         ),
         hardware=doc.Hardware(
             devices=tuple(
@@ -297,27 +313,27 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
                 for one in devices
             ),
             ram_bytes=host.ram_bytes if host else None,
-            os=host.os if host else None,
+            os=host.os if host else logged.os,
             cpu=host.cpu if host else None,
             ram_available_bytes=host.ram_available_bytes if host else None,
             swap_bytes=host.swap_total_bytes if host else None,
         ),
         placement=doc.Placement(
-            gpu_layers=setting("gpu_layers"),
+            gpu_layers=_either(setting("gpu_layers"), logged.gpu_layers),
             tensor_split=shown("tensor_split"),
             split_mode=shown("split_mode"),
             overrides=shown("overrides"),
-            layers=file.layers if file else None,
+            layers=file.layers if file else logged.layers,
         ),
         runtime=doc.Runtime(
-            batch=_whole(setting("batch")),
-            ubatch=_whole(setting("ubatch")),
-            flash_attention=shown("flash_attention"),
-            parallel=_whole(setting("parallel")) or _last(evidence, WindowReading, "slots"),
+            batch=_either(_whole(setting("batch")), logged.batch),
+            ubatch=_either(_whole(setting("ubatch")), logged.ubatch),
+            flash_attention=_either(shown("flash_attention"), logged.flash_attention),
+            parallel=_whole(setting("parallel")) or _window_value(evidence, "slots"),
             speculation=shown("speculation"),
             projector=shown("mmproj") or setting("mmproj_loaded"),
-            rope=rope or None,
-            threads=setting("threads") if isinstance(setting("threads"), int) else None,
+            rope=rope or logged.rope or None,
+            threads=setting("threads") if isinstance(setting("threads"), int) else logged.threads,
             sampling={"temperature": 0, "seed": plan.seed} if (plan := evidence.last(LadderPlan)) is not None else None,
             output_tokens=_last(evidence, LadderPlan, "output_tokens"),
         ),
@@ -332,16 +348,14 @@ def _how_run(evidence: EvidenceSet, launch: Launch | None) -> str | None:
     return "was running already" if seen else None
 
 
-def _placement_of_cache(evidence: EvidenceSet, offload: object) -> str | None:
-    places = sorted(
-        {
-            event.device
-            for _record, event in evidence.of(LogEvent)
-            if event.event == "buffer" and event.component == "kv" and event.device and event.key not in NOT_ALLOCATED
-        }
-    )
-    if places:
-        return ", ".join(places)
+def _either(one: Any, other: Any) -> Any:
+    return other if one is None else one
+
+
+def _placement_of_cache(logged: Logged, offload: object) -> str | None:
+    """Say where the cache lies, or was to lie: a place that refused its piece is one of its places."""
+    if logged.kv_places:
+        return ", ".join(logged.kv_places)
     return "host" if offload is False else None
 
 
@@ -550,13 +564,18 @@ def _unknown(evidence: EvidenceSet, settings: Mapping[str, Setting], subject: do
         record.source == "process" and reading.command and detect_backend(reading.command) is not None
         for record, reading in evidence.of(Configuration)
     )
+    had_server = any(record.source == "server" for record in evidence.all)
+    had_log = bool(evidence.of(LogEvent))
     for name, path in _PATHS.items():
         if name not in settings and path not in present:
-            note = (
-                "not on the server's command line, so its default holds"
-                if had_process
-                else "the server does not tell it over HTTP, and no command line that sets it was seen"
-            )
+            if had_process:
+                note = "not on the server's command line, so its default holds"
+            elif had_server:
+                note = "the server does not tell it over HTTP, and no command line that sets it was seen"
+            elif had_log:
+                note = "the log does not tell it, and no command line that sets it was seen"
+            else:
+                note = "no server, no log and no command line that sets it was seen"
             found[path] = Unavailable(why="not-offered", note=note)
     for record in evidence.all:
         # that nothing overflows is no gap in what is known; where nothing could be predicted, the budget's own record says why

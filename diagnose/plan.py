@@ -121,6 +121,10 @@ _TELLS_AS_MUCH: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """Question's fact → ways in which other facts tell as much. Nobody is asked for what a log says."""
 
 
+_OF_A_REQUEST = ("window_shown", "sent_tokens", "processed_tokens", "total_tokens", "requests_at_once", "client")
+"""Questions about a server that answers."""
+
+
 def _told_by_failing(facts: Facts | None) -> dict[str, Value]:
     """Give the answers that a load which failed gives: when it happens, and with memory what went wrong. The server never ran, so shows no window."""
     if facts is None:
@@ -132,7 +136,7 @@ def _told_by_failing(facts: Facts | None) -> dict[str, Value]:
 
     if not true("failure.at_start"):
         return {}
-    told: dict[str, Value] = {"when": ("at-load",), "window_shown": None}
+    told: dict[str, Value] = {"when": ("at-load",), **dict.fromkeys(_OF_A_REQUEST)}
     if true("failure.is_memory"):
         told["symptom"] = "immediate-oom"
     return told
