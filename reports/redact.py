@@ -18,6 +18,7 @@ import socket
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -55,6 +56,17 @@ _NOBODY: Final = frozenset({
     "runner", "app", "ai", "llm", "llama", "models", "model", "data", "server", "home", "work", "workspace", "local", "docker", "ollama", "vllm", "test",
     "me", "you", "name", "the", "linux", "windows", "darwin", "system", "none", "null", "true", "false", "unknown", "service", "assistant", "tool",
 })  # fmt: skip
+
+
+@cache
+def _ordinary_words() -> frozenset[str]:
+    """Words of sentences, of logs and of this tool: they are nobody's name where they stand by themselves. Case folded."""
+    return frozenset((Path(__file__).parent / "ordinary.txt").read_text(encoding="utf-8").split())
+
+
+def _ordinary(name: str) -> bool:
+    return name.lower() in _ordinary_words()
+
 
 # A word of these before a value makes it a secret.
 _PRIVATE_WORDS = (
@@ -187,6 +199,10 @@ _HOME = re.compile(
     r"(?P<user>[^\\/\s\"'`:*?<>|%,;()\[\]{}\x00]{1,64}(?: [^\\/\s\"'`:*?<>|%,;()\[\]{}\x00]{1,32}){0,2}?(?=\\|/)|[^\\/\s\"'`:*?<>|%,;()\[\]{}\x00]{1,64})"
 )
 _TILDE = re.compile(r"(?<![\w~/.])~(?P<user>[A-Za-z][\w.-]{1,31})(?=/)")
+_IN_HOME = re.compile(r"(?P<lead>(?<![\w~/.])~/)(?P<user>[A-Za-z][a-z]{2,19})(?![\w.-])")
+_SHARED = re.compile(
+    r"(?P<lead>(?<![\\\w:])\\{2,4}(?:<host-\d+>|[A-Za-z0-9][\w.-]{1,62})\\{1,2}[\w$.-]{1,64}\\{1,2})(?P<user>[A-Za-z][a-z]{2,19})(?![\w.-])"
+)
 _VOLUME = re.compile(r"(/Volumes/)([^/\n\"'\x00]{1,64})(?=/)")
 _UNC = re.compile(r"(?<![\\\w:])(?P<lead>\\{2,4})(?P<host>[A-Za-z0-9][\w.-]{1,62})(?=\\{1,2}[A-Za-z0-9_$])")
 # "user: alice" and a line's end is a name; "for the user: said so" is a sentence.
@@ -284,10 +300,16 @@ class Redactor:
             if value and len(value) >= 8 and re.search(r"(?:API_?KEY|TOKEN|SECRET|PASSWORD)$", name, re.IGNORECASE):
                 self._secrets.add(value)
 
-    # Names that were seen are taken out wherever they stand.
+    # Names that were seen are taken out wherever they stand; one that is an ordinary word only in its own place: in a path, before an @.
 
     def _learn_user(self, name: str) -> None:
-        if len(name) >= 3 and name.lower() not in _NOBODY and not name.isdigit() and name not in self._users:
+        if (
+            len(name) >= 3
+            and name.lower() not in _NOBODY
+            and not name.isdigit()
+            and name not in self._users
+            and not _ordinary(name)
+        ):
             self._users.add(name)
 
     def _learn_host(self, name: str) -> None:
@@ -296,10 +318,11 @@ class Redactor:
             and name.lower() not in _NOBODY | _LOCAL_HOSTS
             and not _PUBLIC_HOSTS.fullmatch(name)
             and name not in self._hosts
+            and not _ordinary(name)
         ):
             self._hosts.add(name)
             short = name.partition(".")[0]
-            if len(short) >= 4 and short.lower() not in _NOBODY and not short.isdigit():
+            if len(short) >= 4 and short.lower() not in _NOBODY and not short.isdigit() and not _ordinary(short):
                 self._hosts.add(short)
 
     def _name(self, kind: str, value: str) -> str:
@@ -542,7 +565,15 @@ class Redactor:
 
         text = _HOME.sub(home, text)
         text = _TILDE.sub(lambda m: "~" + self._name("user", m.group("user")), text)
+        text = _IN_HOME.sub(self._perhaps_user, text)
         return _VOLUME.sub(lambda m: m.group(1) + self._name("volume", m.group(2)), text)
+
+    def _perhaps_user(self, match: re.Match[str]) -> str:
+        """A folder that may be called after a person: a word that is in no sentence and no log."""
+        user = match.group("user")
+        if user.lower() in _NOBODY or _ordinary(user):
+            return match.group()
+        return str(match.group("lead")) + self._name("user", user)
 
     def _mail(self, text: str) -> str:
         def login(match: re.Match[str]) -> str:
@@ -635,7 +666,7 @@ class Redactor:
         return _PROCESS.sub(lambda m: user(m.group("user")), text)
 
     def _shares(self, text: str) -> str:
-        text = _UNC.sub(self._host, text) if "\\\\" in text else text
+        text = _SHARED.sub(self._perhaps_user, _UNC.sub(self._host, text)) if "\\\\" in text else text
         if text.count("//") > text.count("://"):
             text = _SLASHES.sub(self._host, text)
         return _MOUNT.sub(self._host, text) if any(place in text for place in _MOUNTED) else text
@@ -978,7 +1009,9 @@ def redact_document(document: CaseDocument, redactor: Redactor | None = None) ->
         texts.append(text)
         return text
 
+    counted = redactor.found.copy()
     _walk(whole, "", gather, redactor, kinds="")
+    redactor.found = counted  # what stands in fields of its own is counted when it is put
     # Twice: names are learned at the first pass, and may stand before the place that teaches them.
     joined = _APART.join(text.replace("\x00", "␀") for text in texts)
     cleaned = _both_passes(redactor, joined).split(_APART)
@@ -1000,8 +1033,8 @@ def _walk(value: Any, key: str, put: Callable[[str, str], str], redactor: Redact
         if (key in _KEPT and _SAFE_ID.fullmatch(value)) or (key.endswith("hash") and _SAFE_HASH.fullmatch(value)):
             return value
         if not value or (len(value) <= 24 and value.isascii() and value.islower() and value.isalpha()):
-            # A short word; names that are known are still taken out of it.
-            return put(key, value) if value in redactor._users or value in redactor._hosts else value
+            # A short word; names that are known by then are still taken out of it. It is not among the texts: both walks see the same ones.
+            return redactor._names_again(value)
         return put(key, value)
     if isinstance(value, dict):
         kind = str(value.get("kind", kinds)) if "data" in value else kinds

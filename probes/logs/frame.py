@@ -10,7 +10,7 @@ from typing import Any, Literal
 MAX_LINE = 65_536
 """Bytes of a line that are looked at; the rest of a longer one is skipped."""
 
-FRAME_LITERALS = ('"fit_memory_breakdown"', '"MESSAGE":[', '"MESSAGE" : [')
+FRAME_LITERALS = ('"fit_memory_breakdown"', '"MESSAGE":[', '"MESSAGE" : [', '"MESSAGE": [')
 """Lines that must be taken out of their frame before their text can be searched."""
 
 Level = Literal["error", "warning", "info", "debug"]

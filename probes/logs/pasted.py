@@ -36,6 +36,9 @@ Kind = Literal["case", "answers", "log", "report"]
 MOST_COMMANDS = 20
 LONGEST_TITLE = 240
 LONGEST_COMMAND = 6000
+LONGEST_LINE = 20_000
+LONGEST_WORD = 600
+LONGEST_BLANK = 200
 MAX_REPORT = 4 << 20
 """A pasted report is text of people: what is longer is a log."""
 
@@ -252,7 +255,20 @@ _UNTICKED = re.compile(r"^\s{0,8}[-*] \[[ xX]\] ")
 def clean_report(text: str) -> str:
     """Take terminal codes and carriage returns out, and cut what is too long."""
     text = text[:MAX_REPORT].replace("\r\n", "\n").replace("\r", "\n")
-    return clean(text)
+    return bounded(clean(text))
+
+
+def bounded(text: str) -> str:
+    """Cut lines, words and runs of blanks that no person and no program writes, so that every pattern has an end soon. Lines keep their numbers."""
+    text = _BLANKS.sub(lambda run: " " * LONGEST_BLANK, text)
+    text = _LONG_WORD.sub(lambda word: word[0][:LONGEST_WORD], text)
+    if len(text) > LONGEST_LINE:
+        text = "\n".join(line[:LONGEST_LINE] for line in text.split("\n"))
+    return text
+
+
+_BLANKS = re.compile(rf"[^\S\n]{{{LONGEST_BLANK + 1},}}")
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def is_log_line(line: str) -> bool:
@@ -400,7 +416,7 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
         configuration = parse_command(words, None, backend, source="report")
         if configuration.settings:
             evidence.append(found(configuration, source="report", origin=f"{name}, command list"))
-    if re.search(r"^\s*PARAMETER\s+\w+\s+\S", text, re.MULTILINE):
+    if re.search(r"^[^\S\n]*PARAMETER[^\S\n]+\w+[^\S\n]+\S", text, re.MULTILINE):
         modelfile = "\n".join(line for line in text.split("\n") if re.match(r"\s*(?:PARAMETER|FROM)\s", line))
         evidence.append(
             found(parse_modelfile(modelfile, source="report"), source="report", origin=f"{name}, Modelfile")
@@ -614,6 +630,7 @@ def kind_of(sample: str) -> Kind:
         return "case"
     if _is_answers(stripped):
         return "answers"
+    stripped = bounded(stripped)
     if _FENCE.search(stripped) or re.search(r"^\s{0,3}(?:```|~~~|#{1,4} )", stripped, re.MULTILINE):
         return "report"
     rows = [row for row in stripped.split("\n") if row.strip()][:400]
@@ -625,7 +642,7 @@ def kind_of(sample: str) -> Kind:
     sentences = sum(
         1
         for row in rows
-        if re.search(r"[a-z가-힣]{2,}[.!?。]\s*$", row)
+        if re.search(r"[a-z가-힣]{2}[.!?。]$", row.rstrip())
         or len(re.findall(r"\b(?:the|and|with|is|was|when|my|I)\b", row)) >= 3
     )
     known = {event.line for event in tail_events("\n".join(rows)) if event.dialect not in {"generic", "answers"}}
@@ -635,7 +652,7 @@ def kind_of(sample: str) -> Kind:
 def _is_answers(text: str) -> bool:
     if len(text) > 200_000:
         return False
-    if not re.search(r"^[\s{]*\"?(?:symptom|when|changed|window_wanted)\"?\s*[:=]", text, re.MULTILINE):
+    if not re.search(r"^[ \t{]{0,80}\"?(?:symptom|when|changed|window_wanted)\"?\s*[:=]", text, re.MULTILINE):
         return False
     try:
         data = json.loads(text) if text.startswith("{") else tomllib.loads(text)

@@ -165,6 +165,8 @@ def _utf16_decoder(first: bytes) -> codecs.IncrementalDecoder | None:
     half = len(sample) // 2
     if sample[1::2].count(0) > half * 0.9 and sample[0::2].count(0) < half * 0.1:
         return codecs.getincrementaldecoder("utf-16-le")("replace")
+    if sample[0::2].count(0) > half * 0.9 and sample[1::2].count(0) < half * 0.1:
+        return codecs.getincrementaldecoder("utf-16-be")("replace")
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import sys
 import time
 import tomllib
@@ -445,3 +447,16 @@ def test_no_varied_repetition_makes_it_slow(piece: str) -> None:
     begun = time.process_time()
     read_pasted(text)
     assert time.process_time() - begun < 5
+
+
+_ONE_CHARACTER = ("a", "0", " ", "`", "-", "/", ".", "=", '"', "(", "é", "\n", "{", "BASE64")
+
+
+@pytest.mark.parametrize("what", _ONE_CHARACTER)
+def test_a_megabyte_of_one_character_is_read_soon(what: str) -> None:
+    """No pattern looks at a run of characters again and again: words, lines and blanks are cut before anything is looked for."""
+    text = base64.b64encode(random.Random(1).randbytes(750_000)).decode() if what == "BASE64" else what * 1_000_000
+    begun = time.process_time()
+    assert kind_of(text[:262_144]) in {"report", "log"}
+    read_pasted(text)
+    assert time.process_time() - begun < 8

@@ -216,7 +216,7 @@ def test_packed_logs_are_read_and_broken_ones_end_with_a_reason(tmp_path: Path) 
 
 def test_windows_redirection_in_utf16_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    for encoding in ("utf-16", "utf-16-le"):
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         path.write_bytes(f"first\r\n{BAD}\r\n".encode(encoding))
         events, _summary = collect_log(path)
         assert [(event.event, event.line) for event in events] == [("pool-full", 2)]

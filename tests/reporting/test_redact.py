@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probes.evidence.records import Evidence
-from reports.document import CaseDocument
+from reports.document import CaseDocument, LogLine
 from reports.redact import CHUNK, Redactor, redact_document
 from reports.render import render
 from tests.reporting.samples import AT, bare, spill
@@ -212,8 +212,8 @@ def test_a_name_that_was_learned_goes_wherever_it_stands() -> None:
 
 
 def test_names_and_secrets_that_are_known_go() -> None:
-    redactor = Redactor(users=["minsu"], hosts=["tower"], secrets=["open sesame"], local=False)
-    assert redactor.text("minsu said open sesame to tower") == "<user-1> said <key-1> to <host-1>"
+    redactor = Redactor(users=["minsu"], hosts=["kestrel9"], secrets=["open sesame"], local=False)
+    assert redactor.text("minsu said open sesame to kestrel9") == "<user-1> said <key-1> to <host-1>"
 
 
 def test_this_machines_own_names_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,3 +429,39 @@ def test_an_options_value_on_a_command_line_is_known_by_the_word_before_it() -> 
     assert clean.subject.backend.command == (
         "llama-server", "--api-key", "<key-1>", "--host", "<host-1>", "-p", "<prompt: 10 characters>", "--rpc", "<host-2>:50052", "-c", "4096",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["cuda", "allocating", "memory", "context", "buffer", "tokens", "n_ctx", "MiB"])
+def test_a_name_that_is_an_ordinary_word_goes_only_where_a_name_stands(word: str) -> None:
+    """A home folder or a server called as the words of logs are takes no word out of them."""
+    text = f"/home/{word}/x.gguf http://{word}:8080/v1: {word} is full"
+    clean = Redactor(local=False).text(text)
+    assert clean.endswith(f": {word} is full")
+    assert f"/home/{word}" not in clean
+    assert f"//{word}" not in clean
+
+
+@pytest.mark.parametrize(
+    "user", ["cuda", "allocating", "server", "kv", "llama", "possible", "likely", "log", "octavius"]
+)
+def test_no_user_name_breaks_a_document(user: str) -> None:
+    """A name that is learned halfway changes what is replaced, and never which texts there are; ids and bands stay as they are."""
+    document = spill()
+    line = LogLine(text=f"/home/{user}/a.gguf")
+    document = document.model_copy(update={"log_lines": (*document.log_lines, line)})
+    clean, _ = redact_document(document, Redactor(local=False))
+    assert [cause.id for cause in clean.verdict.causes] == [cause.id for cause in document.verdict.causes]
+    assert [cause.band for cause in clean.verdict.causes] == [cause.band for cause in document.verdict.causes]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("ls ~/lorenzo", "ls ~/<user-1>"),
+        (r"open \\nas01\share\lorenzo", r"open \\<host-1>\share\<user-1>"),
+        ("ls ~/models/x.gguf ~/llama.cpp/build", "ls ~/models/x.gguf ~/llama.cpp/build"),
+    ],
+)
+def test_a_folder_that_is_called_after_a_person_goes(text: str, clean: str) -> None:
+    """What is in no sentence and no log is read as a name where people put theirs."""
+    assert Redactor(local=False).text(text) == clean
