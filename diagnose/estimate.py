@@ -109,6 +109,8 @@ class EstimateBasis(Record):
 
     compute: Literal["log", "planner", "model"] = "model"
     error: int | None = None
+    engine: Text = "llama.cpp"
+    """Whose arithmetic it is."""
 
 
 class Estimate(Record):

@@ -33,7 +33,7 @@ def _why(why: str, note: str) -> Why:
     return {"why": why, "note": note}
 
 
-_ALIASES = {
+ALIASES = {
     "n_ctx": "ctx",
     "ctx_size": "ctx",
     "cache_type_k": "kv_k",
@@ -57,17 +57,21 @@ def settings_from(given: Mapping[str, Any]) -> tuple[ContextSettings, dict[str, 
     values: dict[str, Any] = {}
     ignored: dict[str, Why] = {}
     for key, value in given.items():
-        name = _ALIASES.get(key, key)
+        name = ALIASES.get(key, key)
         if name not in SETTINGS:
             ignored[f"settings.{key[:64]}"] = _why("not-offered", "no setting of this name; it was left out")
         elif value is not None:
             values[name] = value
+    if left_to_the_engine(values.get("parallel")):
+        values.pop("parallel")
     parallel = _count(values, "parallel", DEFAULT_PARALLEL)
     unified = _flag(values, "kv_unified", default="parallel" not in values)
     batch = _count(values, "batch", 2048)
     ubatch = _count(values, "ubatch", 512)
-    if parallel < 1 or (batch == 0 and ubatch == 0):
-        raise InputError("parallel is at least 1, and batch and ubatch are not both 0")
+    if parallel < 1:
+        raise InputError("parallel is at least 1: how many requests are worked on at a time")
+    if batch == 0 and ubatch == 0:
+        raise InputError("batch and ubatch are not both 0")
     return (
         ContextSettings(
             ctx=_count(values, "ctx", 0),
@@ -86,13 +90,41 @@ def settings_from(given: Mapping[str, Any]) -> tuple[ContextSettings, dict[str, 
     )
 
 
+def left_to_the_engine(parallel: object) -> bool:
+    """Say whether a number of slots is llama-server's way to write "as if none were asked for"."""
+    return not isinstance(parallel, bool) and str(parallel).strip().lower() in {"auto", "-1"}
+
+
 def _count(values: Mapping[str, Any], name: str, default: int) -> int:
     value = values.get(name, default)
     if isinstance(value, str | int | float) and not isinstance(value, bool):
-        count = parse_length(value)
-        if count <= _MOST[name]:
-            return count
-    raise InputError(f"{name} must be a number from 0 to {_MOST[name]}")
+        try:
+            count = parse_length(value)
+        except InputError:
+            if name == "ctx":
+                raise
+        else:
+            if count <= _MOST[name]:
+                return count
+    raise _no_count(name, _cut(value))
+
+
+def _no_count(name: str, given: str) -> InputError:
+    most = _MOST[name]
+    if name == "ctx":
+        return InputError(
+            f"ctx is a window of at most {most} tokens, such as 8192 or 128K, and 0 the trained one; not {given}"
+        )
+    if name == "parallel":
+        return InputError(f"parallel is a number of slots from 1 to {most}, or auto; not {given}")
+    if name == "n_rs_seq":
+        return InputError(f"n_rs_seq is a number of states to go back to, from 0 to {most}; not {given}")
+    return InputError(f"{name} is a number of tokens worked on at a time, from 0 to {most}; not {given}")
+
+
+def _cut(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _flag(values: Mapping[str, Any], name: str, *, default: bool) -> bool:
@@ -186,7 +218,7 @@ def blank(model: Document, settings: ContextSettings | None, result: str, unknow
         "levers": [],
         "by_cache_type": [],
         "even_split": None,
-        "basis": {"compute": "model", "error": None},
+        "basis": {"compute": "model", "error": None, "engine": "llama.cpp"},
         "unknown": dict(unknown),
     }
 
@@ -210,6 +242,9 @@ def document(
     """
     options = options or Options()
     unknown = dict(notes or {})
+    for path, file in (("model.file", model), ("draft.file", draft)):
+        if file is not None and file.missing_bytes:
+            unknown[path] = unfinished(file.missing_bytes, file.weights_bytes)
     if model.shape is None:
         return _unknown(model, settings, unknown)
     for name in (settings.kv_k, settings.kv_v):
@@ -261,7 +296,8 @@ def document(
         found["by_cache_type"] = _once(planner, "types", (), lambda: _by_cache_type(planner))
         split = planner.best_split(settings.ctx or model.shape.trained_window or None)
         found["even_split"] = None if split is None else list(split)
-    found["basis"] = {"compute": "planner" if planner.corrections else "model", "error": planner.error_bytes(budget)}
+    found["basis"]["compute"] = "planner" if planner.corrections else "model"
+    found["basis"]["error"] = planner.error_bytes(budget)
     return found
 
 
@@ -392,6 +428,16 @@ def _unknown(model: Model, settings: ContextSettings, unknown: dict[str, Why]) -
     return found
 
 
+def unfinished(missing: int, weights: int) -> Why:
+    """Say that a file is not all there; what it needs is known from its header all the same."""
+    share = max(1, round(100 * min(1.0, missing / weights))) if weights else 100
+    return _why(
+        "failed",
+        f"{missing} bytes of tensor data ({share} %) are missing at the end of the file, an incomplete download? It cannot be loaded as it is; "
+        "the numbers are what the whole file will need",
+    )
+
+
 def bad_line(model: Model, line: int, why: str) -> Document:
     """Make the document for a line of settings that could not be read."""
     return blank(shown_model(model), None, "unknown", {"settings": _why("failed", f"line {line}: {why}"[:2000])})
@@ -399,12 +445,6 @@ def bad_line(model: Model, line: int, why: str) -> Document:
 
 def _note(model: Model, planner: Planner, budget: Budget, unknown: dict[str, Why]) -> None:
     """Say what the numbers leave out."""
-    missing = model.missing_bytes
-    if missing:
-        unknown["model.file"] = _why(
-            "failed",
-            f"{missing} bytes of tensor data are missing at the end of the file: an incomplete download?",
-        )
     odd = model.weights(drafting=True).unknown_types
     if odd:
         unknown["model.weights_bytes"] = _why(

@@ -63,7 +63,11 @@ def estimate_command(
         str | None, typer.Option("--levers", help="order of the levers, such as kv-q8_0,micro-batch")
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", help="for a safetensors folder: vllm, sglang, mlx_lm or exllama")
+        str | None,
+        typer.Option(
+            "--backend",
+            help="for a folder: vllm, sglang, mlx_lm or exllama; for a GGUF file: llama.cpp, vllm or sglang",
+        ),
     ] = None,
     settings: Annotated[
         str | None,

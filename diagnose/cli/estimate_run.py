@@ -12,12 +12,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from probes.evidence.errors import BadFileError, InputError
-from probes.evidence.sizes import parse_size, show_size
+from probes.evidence.sizes import parse_memory, show_size
 from probes.evidence.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from diagnose.estimate_folder import PoolModel
     from diagnose.estimating import Document, Why
     from probes.model_file.planner import GivenDevice, Model, Options
 
@@ -38,6 +39,12 @@ FLAGS = {
     "--cpu-moe": ("cpu_moe", True), "--no-kv-offload": ("no_kv_offload", True), "--no-mmproj-offload": ("no_mmproj_offload", True),
     "--quiet": ("quiet", True),
 }  # fmt: skip
+LLAMA_CPP = {
+    "llama.cpp": "llama.cpp", "llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama-server": "llama.cpp", "llama-router": "llama.cpp",
+    "llama-swap": "llama.cpp", "ik-llama.cpp": "ik_llama.cpp", "ik-llama": "ik_llama.cpp", "ollama": "ollama", "lm-studio": "lm-studio",
+    "lmstudio": "lm-studio", "koboldcpp": "koboldcpp", "llama-cpp-python": "llama-cpp-python", "text-generation-webui": "text-generation-webui",
+}  # fmt: skip
+"""What runs GGUF files with llama.cpp's arithmetic, as people write it (underscores as hyphens) → its name."""
 DEFAULTS: dict[str, Any] = {
     "ctx": None, "kv": None, "parallel": None, "kv_unified": None, "batch": None, "ubatch": None, "swa_full": False, "flash_attn": "auto",
     "gpu": None, "ram": None, "tensor_split": None, "gpu_layers": None, "override": None, "cpu_moe": False, "n_cpu_moe": 0,
@@ -106,12 +113,15 @@ def _cache_types(kv: str | None) -> dict[str, str | None]:
     if kv is None:
         return {}
     key, slash, value = kv.partition("/")
-    if not key or (slash and not value):
+    if not key or (slash and not value) or "/" in value:
         raise InputError("a cache type is written like q8_0, or q8_0/q4_0 for keys and values")
     return {"kv_k": key, "kv_v": value or key}
 
 
 def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
+    if choices["backend"] is not None and _plain(choices["backend"]) not in LLAMA_CPP:
+        yield from _gguf_in_pool(path, given, choices, as_json=as_json)
+        return
     from diagnose.estimating import bad_line, document, settings_from  # noqa: PLC0415 - not needed for --help
     from probes.model_file.context import as_engine  # noqa: PLC0415
     from probes.model_file.planner import LEVERS, Model  # noqa: PLC0415
@@ -122,9 +132,15 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
     order = _order(choices["levers"], LEVERS)
     own = _own_planner(choices, notes)
     build = _build(choices["build"])
+    engine = LLAMA_CPP[_plain(choices["backend"])] if choices["backend"] is not None else None
+    if engine not in {None, "llama.cpp"}:
+        notes["basis.engine"] = {
+            "why": "not-offered",
+            "note": f"counted as llama.cpp, with its defaults; {engine} may choose another window, cache type or number of slots",
+        }
     if choices["settings"] is None:
         asked, ignored = settings_from(given)
-        asked = as_engine(asked, None, build)
+        asked = as_engine(asked, engine, build)
         found = document(
             model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored}, own_planner=own
         )
@@ -135,7 +151,7 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
             continue
         try:
             asked, ignored = settings_from({**given, **_object(line)})
-            asked = as_engine(asked, None, build)
+            asked = as_engine(asked, engine, build)
         except InputError as error:
             sys.stderr.write(f"ctxdoctor: line {number} of the settings: {error}\n")
             yield json_line(bad_line(model, number, str(error)))
@@ -144,6 +160,18 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
             model, asked, devices, host, options, draft=draft, order=order, notes={**notes, **ignored}, own_planner=own
         )
         yield json_line(answer)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def _gguf_in_pool(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
+    """Answer for a GGUF file in an engine that fills a pool, by that engine's rules."""
+    from diagnose.estimate_folder import GgufInPool  # noqa: PLC0415
+    from probes.model_file.planner import Model  # noqa: PLC0415
+
+    yield from _pool(GgufInPool(Model.read(path)), given, choices, as_json=as_json)
 
 
 def _own_planner(choices: dict[str, Any], notes: dict[str, Why]) -> str | None:
@@ -213,7 +241,13 @@ def devices_for(
     """Give devices and host to plan for: those described, or this machine's; with notes on what could not be read. InputError."""
     from probes.model_file.planner import DEFAULT_MARGIN, GivenDevice  # noqa: PLC0415
 
-    margins = [parse_size(one) for one in margin or []]
+    margins = [parse_memory(one, "--margin") for one in margin or []]
+
+    def enough_for(devices: int) -> None:
+        if len(margins) > devices + 1:
+            raise InputError(
+                f"--margin is given {len(margins)} times: that is more than one each for devices ({devices}) and host"
+            )
 
     def margin_of(index: int) -> int:
         return margins[min(index, len(margins) - 1)] if margins else DEFAULT_MARGIN
@@ -227,14 +261,16 @@ def devices_for(
                 GivenDevice(
                     f"gpu{index}",
                     name.strip()[:200] if equals and name.strip() else f"GPU {index}",
-                    parse_size(size),
+                    parse_memory(size, "--gpu", nothing=False),
                     margin_of(index),
                 )
             )
-        free = None if ram is None else parse_size(ram)
+        free = None if ram is None else parse_memory(ram, "--ram", nothing=False)
+        enough_for(len(described))
         return tuple(described), GivenDevice("host", "host memory", free, margin_of(len(described))), notes
-    free = _free_ram() if ram is None else parse_size(ram)
+    free = _free_ram() if ram is None else parse_memory(ram, "--ram", nothing=False)
     devices = _machine_devices(notes, margin_of, free)
+    enough_for(len(devices))
     return devices, GivenDevice("host", "host memory", free, margin_of(len(devices))), notes
 
 
@@ -357,10 +393,11 @@ def _split(text: str | None, devices: int) -> tuple[float, ...]:
 
 def _overrides(choices: dict[str, Any], devices: int) -> tuple[tuple[str, int], ...]:
     found = []
-    for text in choices["override"] or ():
+    # llama.cpp divides a list at its commas, whatever the expressions hold.
+    for text in (piece for one in choices["override"] or () for piece in one.split(",")):
         pattern, equals, target = text.rpartition("=")
         if not equals or not pattern or len(pattern) > 500:
-            raise InputError("an override is written like 'ffn_.*_exps=cpu'")
+            raise InputError("an override is written like 'ffn_.*_exps=cpu', several of them divided by commas")
         found.append((pattern, _target(target.strip().lower(), devices)))
     if choices["cpu_moe"]:
         found.append((r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", -1))
@@ -380,10 +417,16 @@ def _target(name: str, devices: int) -> int:
 def _order(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     if text is None:
         return known
+    from probes.model_file.context import CACHE_TYPES  # noqa: PLC0415 - not needed for --help
+
     order = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in order:
-        if name not in known and not name.startswith("kv-"):
-            raise InputError(f"there is no lever {name[:40]!r}; the levers are {', '.join(known)}")
+        if name not in known and not (name.startswith("kv-") and name[3:] in CACHE_TYPES):
+            raise InputError(
+                f"there is no lever {name[:40]!r}; the levers are {', '.join(known)}, and kv- with any other cache type"
+            )
+    if not order:
+        raise InputError(f"--levers is a list of levers: {', '.join(known)}")
     return order
 
 
@@ -402,10 +445,17 @@ def _write(lines: Iterable[str], out: str | None) -> None:
 
 
 def _folder(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
-    from diagnose.estimate_folder import FolderModel, bad_folder_line, folder_document  # noqa: PLC0415
+    from diagnose.estimate_folder import FolderModel  # noqa: PLC0415
 
-    folder = FolderModel.read(path)
+    yield from _pool(FolderModel.read(path), given, choices, as_json=as_json)
+
+
+def _pool(folder: PoolModel, given: dict[str, Any], choices: dict[str, Any], *, as_json: bool) -> Iterator[str]:
+    from diagnose.estimate_folder import bad_folder_line, folder_document, passed_over  # noqa: PLC0415
+
+    engine = folder.engine(choices["backend"])
     devices, host, notes = devices_for(choices["gpu"], choices["ram"], choices["margin"])
+    notes.update(passed_over({name: value for name, value in choices.items() if name not in given}, engine))
     if choices["settings"] is None:
         found = folder_document(folder, given, choices["backend"], devices, host, notes)
         yield json_line(found, pretty=True) if as_json else _drawn(found)
@@ -440,10 +490,17 @@ def _drawn(found: Document) -> str:
     return capture.get().rstrip("\n")
 
 
+_FIRST = ("model.file", "draft.file", "model.weights_bytes")
+"""What decides whether the rest can be relied on comes before it."""
+
+
 def draw(console: Any, found: Document) -> None:
     """Draw one estimate on a rich console: model, sum of each device, caches, longest window, levers."""
     from rich.markup import escape  # noqa: PLC0415
 
+    for path in _FIRST:
+        if path in found["unknown"]:
+            console.print(str(words("Careful: {why}", why=escape(found["unknown"][path]["note"]))), style="bold red")
     model = found["model"]
     name = os.path.basename(model["path"])  # noqa: PTH119
     trained = model["trained_window"]
@@ -457,11 +514,21 @@ def draw(console: Any, found: Document) -> None:
         ).__str__()
     )
     if found["result"] == "refused":
-        console.print(str(words("llama.cpp refuses these settings: {why}", why=escape(found["refused_because"] or ""))))
+        console.print(
+            str(
+                words(
+                    "{engine} refuses these settings: {why}",
+                    engine=escape(found["basis"]["engine"]),
+                    why=escape(found["refused_because"] or ""),
+                )
+            )
+        )
+        _draw_unknown(console, found, {"kv"})
         return
     if found["result"] == "unknown":
         for path, why in found["unknown"].items():
-            console.print(str(words("unknown: {path}: {why}", path=escape(path), why=escape(why["note"]))))
+            if path not in _FIRST:
+                console.print(str(words("unknown: {path}: {why}", path=escape(path), why=escape(why["note"]))))
         return
     console.print(
         str(
@@ -478,11 +545,18 @@ def draw(console: Any, found: Document) -> None:
     _draw_devices(console, found)
     _draw_parts(console, found)
     _draw_windows(console, found)
+    _draw_unknown(console, found)
+
+
+def _draw_unknown(console: Any, found: Document, said: Iterable[str] = ()) -> None:
+    from rich.markup import escape  # noqa: PLC0415
+
     for path, why in found["unknown"].items():
-        console.print(
-            str(words("not counted or not known: {path}: {why}", path=escape(path), why=escape(why["note"]))),
-            style="dim",
-        )
+        if path not in _FIRST and path not in said:
+            console.print(
+                str(words("not counted or not known: {path}: {why}", path=escape(path), why=escape(why["note"]))),
+                style="dim",
+            )
 
 
 def _table(*columns: str) -> Any:
@@ -547,9 +621,41 @@ def _draw_windows(console: Any, found: Document) -> None:
     from diagnose.estimating import LEVER_WORDS  # noqa: PLC0415
 
     longest = found["longest_window"]
+    short = [device for device in found["devices"] if device["fits"] is False]
+    for device in short:
+        spare = (device["free_bytes"] or 0) - device["need_bytes"]
+        if spare >= 0:
+            console.print(
+                str(
+                    words(
+                        "{device} has the {need} that this needs; what does not fit is the safety margin of {margin} on top. "
+                        "Set a smaller one with --margin: at most {spare} is left for it.",
+                        device=escape(device["name"]),
+                        need=show_size(device["need_bytes"]),
+                        margin=show_size(device["margin_bytes"]),
+                        spare=show_size(spare),
+                    )
+                )
+            )
+        elif (
+            not longest["tokens"]
+            and device["weights_bytes"]
+            < (device["free_bytes"] or 0)
+            <= device["margin_bytes"] + device["weights_bytes"]
+        ):
+            console.print(
+                str(
+                    words(
+                        "The safety margin of {margin} leaves no room for the weights on {device}, which has {free}. "
+                        "Set a smaller one with --margin; 0 shows what fits without one.",
+                        margin=show_size(device["margin_bytes"]),
+                        device=escape(device["name"]),
+                        free=show_size(device["free_bytes"] or 0),
+                    )
+                )
+            )
     if longest["tokens"] is None:
         return
-    short = [device for device in found["devices"] if device["fits"] is False]
     if short:
         first = max(
             short, key=lambda device: device["need_bytes"] + device["margin_bytes"] - (device["free_bytes"] or 0)

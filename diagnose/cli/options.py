@@ -11,7 +11,7 @@ import typer
 
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria
-from probes.evidence.sizes import parse_length, parse_size
+from probes.evidence.sizes import parse_length, parse_memory
 from rules.causes import SYMPTOMS
 
 Url = Annotated[
@@ -248,7 +248,7 @@ def criteria_of(
         "min_prefill_tps": min_prefill,
         "min_generation_tps": min_generation,
         "max_first_token_s": max_first_token,
-        "margin_bytes": parse_size(margin) if margin is not None else None,
+        "margin_bytes": parse_memory(margin, "--margin") if margin is not None else None,
     }
     given |= {name: value for name, value in single.items() if value is not None}
     from pydantic import ValidationError  # noqa: PLC0415

@@ -31,6 +31,8 @@ _UNITS = {
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{0,3})")
 _LENGTH = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kKmM]?)")
 _MOST_BYTES = 1 << 62
+LEAST_MEMORY = 64 * MIB
+"""Fewer bytes than this, written without a unit, are a forgotten unit."""
 _MOST_TOKENS = 1 << 40
 
 
@@ -50,6 +52,23 @@ def parse_size(text: str | float) -> int:
     if value > _MOST_BYTES:
         raise InputError(f"{_shown(text)} is larger than any memory; write a size like 16GiB")
     return value
+
+
+def parse_memory(text: str | float, option: str, *, nothing: bool = True) -> int:
+    """Read an amount of memory that ``option`` gives. InputError where the unit was forgotten: no device and no margin has 24 bytes.
+
+    ``nothing``: whether 0 is an answer, as it is for a margin.
+    """
+    size = parse_size(text)
+    plain = str(text).strip()
+    if size == 0 and nothing:
+        return 0
+    if size < LEAST_MEMORY and (plain[-1:].isdigit() or re.search(r"[0-9]\s*[bB]$", plain)):
+        digits = plain.rstrip("bB ") if size else "24"
+        raise InputError(
+            f"{option} {_shown(plain)} would be {show_size(size)}; write the unit, such as {digits}GiB or {digits}MiB"
+        )
+    return size
 
 
 def parse_length(text: str | float) -> int:

@@ -13,11 +13,15 @@ from .shape import UnknownShapeError
 
 if TYPE_CHECKING:
     from .safetensors_header import ModelFolder
+    from .shape import Shape
 
 ENGINES = ("vllm", "sglang", "mlx_lm", "exllama")
 BLOCK = {"vllm": 16, "sglang": 1, "mlx_lm": 256, "exllama": 256}
 """Tokens by which a cache grows: vLLM's block, SGLang's page, MLX's step, ExLlama's page."""
+GGUF_ENGINES = ("vllm", "sglang")
+"""Those that can load a GGUF file."""
 _MOST = 1 << 32
+_MOST_LAYERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ class FolderShape:
     dtype: str
     group_size: int = 0
     """Of MLX's own quantisation of the weights."""
+    full_at: tuple[int, ...] = ()
+    window_at: tuple[int, ...] = ()
+    """Which layers those are; what the model's file does not say is in the order that its counts give."""
 
 
 def read_folder_shape(folder: ModelFolder) -> FolderShape:
@@ -78,6 +85,8 @@ def read_folder_shape(folder: ModelFolder) -> FolderShape:
         window = _whole(config, "attention_chunk_size", default=0)
         if not window:
             raise UnknownShapeError("config.json lists sliding layers but no window", ("sliding_window",))
+    if layers > _MOST_LAYERS:
+        raise UnknownShapeError(f"num_hidden_layers is {layers}, which no model has", ("num_hidden_layers",))
     if states + sliding + full != layers or full < 0:
         raise UnknownShapeError("config.json's layer types do not add up", ("layer_types",))
     quantisation = config.get("quantization")
@@ -96,6 +105,55 @@ def read_folder_shape(folder: ModelFolder) -> FolderShape:
         group_size=quantisation["group_size"]
         if isinstance(quantisation, dict) and isinstance(quantisation.get("group_size"), int)
         else 0,
+        full_at=tuple(at for at, kind in enumerate(_order(kinds, layers, full, sliding, config)) if kind == "full"),
+        window_at=tuple(at for at, kind in enumerate(_order(kinds, layers, full, sliding, config)) if kind == "window"),
+    )
+
+
+def _order(kinds: object, layers: int, full: int, sliding: int, config: dict[str, Any]) -> list[str]:
+    """Say what each layer keeps: as listed, or every n-th one all tokens and the others a window or a state."""
+    if isinstance(kinds, list) and len(kinds) == layers:
+        names = {"sliding_attention": "window", "chunked_attention": "window"}
+        states = {"linear_attention", "mamba", "conv", "recurrent", "short_conv"}
+        return ["state" if kind in states else names.get(kind, "full") for kind in map(str, kinds)]
+    if full == layers:
+        return ["full"] * layers
+    other = "window" if sliding else "state"
+    name = "sliding_window_pattern" if sliding else "full_attention_interval"
+    every = _whole(config, name, default=1) if full else 0
+    return ["full" if every and at % every == every - 1 else other for at in range(layers)]
+
+
+def gguf_shape(shape: Shape) -> FolderShape:
+    """Give the dimensions of a GGUF file's model as these engines cache them. UnknownShapeError for what they keep otherwise than counted here."""
+    if shape.rule.memory != "attention" or shape.kv_from_start >= 0:
+        raise UnknownShapeError(f"how a cache of {shape.architecture} is laid out from a GGUF file is not known here")
+    rows: dict[bool, set[int]] = {False: set(), True: set()}
+    at: dict[bool, list[int]] = {False: [], True: []}
+    for layer in range(shape.layers):
+        inside = shape.windowed and shape.in_window[layer]
+        row = shape.key_row(layer) + (0 if shape.compressed else shape.value_row(layer))
+        if row:
+            rows[inside].add(row)
+            at[inside].append(layer)
+    if len(rows[False]) > 1 or len(rows[True]) > 1:
+        raise UnknownShapeError(
+            f"the layers of {shape.architecture} differ in width, which is not counted for this engine"
+        )
+    return FolderShape(
+        architecture=shape.architecture,
+        trained_window=shape.trained_window,
+        layers=shape.layers,
+        full_layers=len(at[False]),
+        window_layers=len(at[True]),
+        window=shape.window if at[True] else 0,
+        full_row=max(rows[False], default=0),
+        window_row=max(rows[True], default=0),
+        state_layers=0,
+        state_elements=0,
+        dtype="float16",
+        full_at=tuple(at[False]),
+        window_at=tuple(at[True]),
     )
 
 

@@ -6,11 +6,14 @@ larger pictures are scaled down to what the kind allows, so that is its peak or 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    import os
+from probes.evidence.errors import BadFileError
 
+from .architectures import PROJECTORS
+
+if TYPE_CHECKING:
     from .gguf_header import GgufHeader
 
 ERROR_SHARE = 0.25
@@ -44,7 +47,12 @@ def read_projector(path: str | os.PathLike[str], *, flash_attn: str = "auto") ->
     """Read a projector's header. BadFileError if it is no GGUF file."""
     from .gguf_header import read_header  # noqa: PLC0415 - the caller may have the header already
 
-    return projector_of(read_header(path), flash_attn=flash_attn)
+    header = read_header(path)
+    if header.architecture not in PROJECTORS:
+        raise BadFileError(
+            f"{os.fspath(path)[-120:]} is no projector (its architecture is {header.architecture!r:.60}); give the mmproj file that belongs to the model"
+        )
+    return projector_of(header, flash_attn=flash_attn)
 
 
 def projector_of(header: GgufHeader, *, flash_attn: str = "auto") -> Projector:

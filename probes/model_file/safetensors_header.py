@@ -18,6 +18,8 @@ MOST_HEADER = 100 * 1024**2
 """The format's own bound for one file's header."""
 MOST_CONFIG = 4 * 1024**2
 MOST_FILES = 4096
+_OTHER_PARTS = ("vision", "visual", "image", "vit", "audio", "speech", "talker", "code2wav", "mtp", "eagle", "medusa")
+"""Names of parts beside the language model's trunk, which number layers of their own."""
 TYPE_SIZES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
@@ -27,7 +29,17 @@ TYPE_SIZES = {
 class ModelFolder:
     """What a folder says: its configuration, and how many bytes of tensors its files hold."""
 
-    __slots__ = ("config", "files", "headers", "path", "size_bytes", "weights_bytes")
+    __slots__ = (
+        "config",
+        "files",
+        "headers",
+        "layers_held",
+        "missing_bytes",
+        "path",
+        "size_bytes",
+        "tensors",
+        "weights_bytes",
+    )
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -36,6 +48,11 @@ class ModelFolder:
         self.headers = b""
         self.size_bytes = 0
         self.weights_bytes = 0
+        self.missing_bytes = 0
+        """How many bytes of tensor data lie beyond the end of the files: an incomplete download, 0 if complete."""
+        self.tensors = 0
+        self.layers_held: set[int] = set()
+        """Which layers of the language model have a tensor in the files."""
 
     @property
     def text_config(self) -> dict[str, Any]:
@@ -82,8 +99,17 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
         file = os.path.join(folder.path, name)  # noqa: PTH118
         header = read_file_header(file)
         folder.files.append(file)
-        folder.size_bytes += os.path.getsize(file)  # noqa: PTH202
-        folder.weights_bytes += sum(size for _name, size in _tensors(header, file))
+        size_bytes = os.path.getsize(file)  # noqa: PTH202
+        folder.size_bytes += size_bytes
+        last = 0
+        for tensor, start, end in _tensors(header, file):
+            folder.weights_bytes += end - start
+            folder.tensors += 1
+            last = max(last, end)
+            layer = _layer_of(tensor)
+            if layer is not None:
+                folder.layers_held.add(layer)
+        folder.missing_bytes += max(0, _data_start(file) + last - size_bytes)
     return folder
 
 
@@ -101,7 +127,30 @@ def read_file_header(path: str) -> dict[str, Any]:
     return _object(raw, path)
 
 
-def _tensors(header: dict[str, Any], path: str) -> Iterator[tuple[str, int]]:
+def _data_start(path: str) -> int:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return 8 + int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise BadFileError(f"cannot open {path[-120:]}: {error.strerror or error}") from None
+
+
+def _layer_of(name: str) -> int | None:
+    """Give the layer of the language model that a tensor belongs to, None for others: the first number in its name is the layer's.
+
+    ``model.layers.3.mlp.experts.7.w1`` is of layer 3; what sees or hears has layers of its own, which count for nothing here.
+    """
+    before: list[str] = []
+    for piece in name.split("."):
+        if piece.isascii() and piece.isdigit() and len(piece) < 6:
+            return int(piece) if before else None
+        if any(word in piece.lower() for word in _OTHER_PARTS):
+            return None
+        before.append(piece)
+    return None
+
+
+def _tensors(header: dict[str, Any], path: str) -> Iterator[tuple[str, int, int]]:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -113,7 +162,7 @@ def _tensors(header: dict[str, Any], path: str) -> Iterator[tuple[str, int]]:
             or not 0 <= offsets[0] <= offsets[1] < 1 << 62
         ):
             raise BadFileError(f"{path[-120:]}: the tensor {name[:80]!r} has no valid place in the file")
-        yield name, offsets[1] - offsets[0]
+        yield name, offsets[0], offsets[1]
 
 
 def _json_file(path: str, most: int) -> dict[str, Any]:

@@ -53,6 +53,45 @@ def ask(capsys):
     return call
 
 
+def safetensors(sizes):
+    """Write a safetensors file of 16-bit tensors: name → bytes."""
+    header, at = {}, 0
+    for name, size in sizes.items():
+        header[name] = {"dtype": "BF16", "shape": [size // 2], "data_offsets": [at, at + size]}
+        at += size
+    raw = json.dumps(header).encode()
+    return len(raw).to_bytes(8, "little") + raw + bytes(at)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Write a folder of a model with six layers, every third of which attends to all; its tensors are given."""
+
+    def make(sizes, **config):
+        own = {
+            "model_type": "llama", "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 256,
+            "max_position_embeddings": 8192, "sliding_window": 512, "sliding_window_pattern": 3, **config,
+        }  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps(own))
+        (tmp_path / "model.safetensors").write_bytes(safetensors(sizes))
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def whole(model):
+    """Write a whole GGUF file of a plain model, or one that ends ``cut`` bytes early."""
+
+    def make(cut=0):
+        path = model("llama", tensors=[("token_embd.weight", (64, 1024))], tokenizer__ggml__tokens=["a", "b"])
+        raw = path.read_bytes() + bytes(2 * 64 * 1024)
+        path.write_bytes(raw[: len(raw) - cut])
+        return path
+
+    return make
+
+
 @pytest.fixture
 def llama(truth_models):
     return truth_models["real-llama-3.1-8b.gguf"]
@@ -180,6 +219,14 @@ def test_the_reference_set_through_the_command(ask, truth, truth_models, tmp_pat
         (["MODEL", "--tensor-split", "1,2,3", "--gpu", "1GiB"], "3 shares for 1"),
         (["MODEL", "--gpu-layers", "some"], "number of layers"),
         (["MODEL", "--levers", "magic"], "no lever"),
+        (["MODEL", "--levers", "kv-nope"], "no lever"),
+        (["MODEL", "--levers", ","], "list of levers"),
+        (["MODEL", "--kv", "q8_0/q4_0/f16"], "cache type"),
+        (["MODEL", "--gpu", "8GiB", "--margin", "1GiB", "--margin", "1GiB", "--margin", "1GiB"], "3 times"),
+        (["MODEL", "--gpu", "8GiB", "--mmproj", "MODEL"], "no projector"),
+        (["MODEL", "--gpu", "8GiB", "--backend", ""], "not loaded"),
+        (["MODEL", "--gpu", "8GiB", "--override-tensor", "a=gpu0,b"], "divided by commas"),
+        (["MODEL", "--batch", "0", "--ubatch", "0"], "not both 0"),
         (["MODEL", "--override-tensor", "x"], "override is written"),
         (["MODEL", "--override-tensor", "x=gpu7"], "override goes to"),
         (["MODEL", "--settings", "none.jsonl"], "cannot read the settings"),
@@ -223,7 +270,8 @@ def test_a_folder_is_estimated_for_its_engine(ask, tmp_path):
             }
         )
     )
-    (tmp_path / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    held = dict.fromkeys([f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(4)], 64)
+    (tmp_path / "model.safetensors").write_bytes(safetensors(held))
     code, out, _err = ask(
         tmp_path, "--format", "json", "--gpu", "1GiB", "--margin", "100MiB", "--ctx", "1000", "--backend", "vllm"
     )
@@ -358,6 +406,183 @@ def test_sizes_are_read_as_they_are_written(size):
     assert parse_size(size) == size
     assert parse_size(f"{size}MiB") == size << 20 if size < 1 << 40 else True
     assert isinstance(show_size(size), str)
+
+
+@pytest.mark.parametrize("option", ["--gpu", "--ram", "--margin"])
+@pytest.mark.parametrize("text", ["24", "0024", "24B", "24 b", "16384", "1.5"])
+def test_memory_without_its_unit_is_refused_with_how_to_write_it(ask, llama, option, text):
+    """Law: no device, host or margin has a handful of bytes, so a bare number is a forgotten unit in every option."""
+    code, out, err = ask(llama, *([] if option == "--gpu" else ["--gpu", "8GiB"]), option, text)
+    assert (code, out) == (2, "")
+    assert option in err
+    assert "GiB" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_memory_with_a_unit_or_plainly_in_bytes_is_taken(ask, llama):
+    for text, size in (("a=24GiB", 24 << 30), ("25769803776", 24 << 30), ("64MiB", 64 << 20), ("100k", 102400)):
+        code, out, _err = ask(llama, "--gpu", text, "--margin", "0", "--format", "json")
+        assert code == 0
+        assert json.loads(out)["devices"][0]["free_bytes"] == size
+    assert ask(llama, "--gpu", "0")[0] == ask(llama, "--gpu", "b=0")[0] == 2
+
+
+_LAYERS = [f"model.layers.{layer}.mlp.experts.9.w1.weight" for layer in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("names", "held"),
+    [
+        (["model.embed_tokens.weight"], 0),
+        (_LAYERS[:2], 2),
+        ([f"model.vision_tower.encoder.layers.{layer}.w" for layer in range(6)], 0),
+        ([*_LAYERS[:5], "model.layers.6.nextn.weight"], 5),
+    ],
+)
+def test_a_folder_that_lacks_layers_claims_no_fit(ask, folder, names, held):
+    """Law: where the files do not hold every layer of the configuration, that is said first and nothing is said to fit."""
+    path = folder(dict.fromkeys(names, 64))
+    code, out, _err = ask(path, "--gpu", "24GiB", "--backend", "vllm", "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert [device["fits"] for device in found["devices"]] == [None]
+    assert found["longest_window"] == {"tokens": None, "limited_by": None}
+    assert f"{held} of the 6 layers" in found["unknown"]["model.weights_bytes"]["note"]
+    Estimate.model_validate(found)
+    code, out, _err = ask(path, "--gpu", "24GiB", "--backend", "vllm")
+    assert f"{held} of the 6 layers" in out.splitlines()[0]
+    assert "yes" not in out
+
+
+def test_a_whole_folder_fits_and_counts_its_layers(ask, folder):
+    for names in (_LAYERS, [name.replace("model.layers", "transformer.h") for name in _LAYERS]):
+        code, out, _err = ask(folder(dict.fromkeys(names, 64)), "--gpu", "24GiB", "--format", "json")
+        found = json.loads(out)
+        assert (code, found["devices"][0]["fits"]) == (0, True)
+        assert [(part["name"], part["layers"]) for part in found["kv"]["parts"]] == [
+            ("base", [2, 5]),
+            ("swa", [0, 1, 3, 4]),
+        ]
+        assert found["basis"]["engine"] == "vllm"
+        assert not {"model.file", "model.weights_bytes"} & set(found["unknown"])
+
+
+def test_a_folder_whose_file_ends_early_says_so_first(ask, folder):
+    path = folder(dict.fromkeys(_LAYERS, 64))
+    file = path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-192])
+    code, out, _err = ask(path, "--gpu", "24GiB")
+    assert code == 0
+    assert "192 bytes of tensor data (50 %) are missing" in out.splitlines()[0]
+
+
+def test_an_unfinished_file_is_said_before_anything_else(ask, whole):
+    """Law: what the header says is still worked out, for the file as it will be, but what is missing comes first."""
+    code, out, _err = ask(whole(cut=98304), "--gpu", "24GiB", "--format", "json")
+    found = json.loads(out)
+    assert (code, found["result"]) == (0, "ok")
+    assert "98304 bytes of tensor data (75 %)" in found["unknown"]["model.file"]["note"]
+    for more in ([], ["--backend", "vllm"], ["--kv", "q4_0", "-fa", "off"]):
+        code, out, _err = ask(whole(cut=98304), "--gpu", "24GiB", *more)
+        assert code == 0
+        assert "98304 bytes" in out.splitlines()[0]
+        assert out.count("98304") == 1
+    assert "missing" not in ask(whole(), "--gpu", "24GiB")[1]
+
+
+def test_a_gguf_file_is_planned_by_the_rules_of_the_engine_that_is_named(ask, whole):
+    """Law: --backend is followed, or refused in one line; what only llama.cpp takes is said to be left out."""
+    path = whole()
+    found = {}
+    for backend in ("llama.cpp", "ollama", "koboldcpp", "vllm", "sglang"):
+        code, out, _err = ask(
+            path, "--gpu", "24GiB", "-c", "1000", "-ngl", "1", "--backend", backend, "--format", "json"
+        )
+        assert code == 0
+        found[backend] = json.loads(out)
+        Estimate.model_validate(found[backend])
+    assert [found[one]["ctx_in_force"] for one in found] == [1024, 1024, 1024, 1008, 1000]
+    assert [found[one]["basis"]["engine"] for one in ("llama.cpp", "vllm", "sglang")] == ["llama.cpp", "vllm", "sglang"]
+    assert found["vllm"]["kv"]["bytes"] == 2 * 2 * 64 * 2 * 1008
+    assert found["vllm"]["kv"]["parts"][0]["layers"] == [0, 1]
+    assert "ollama may choose" in found["ollama"]["unknown"]["basis.engine"]["note"]
+    assert "settings.gpu_layers" in found["vllm"]["unknown"]
+    assert "settings.gpu_layers" not in found["llama.cpp"]["unknown"]
+    for backend in ("mlx_lm", "exllama", "nonsense"):
+        code, out, err = ask(path, "--backend", backend)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert backend in err
+    code, out, _err = ask(path, "--backend", "vllm", "--kv", "q8_0")
+    assert "vllm refuses" in out
+    assert "llama.cpp" not in out
+
+
+def test_what_an_engine_with_a_pool_refuses_or_warns_of_is_told(ask, whole, tmp_path):
+    """Law: one cache type where the engine has one; a window over the trained one is not passed over; lines of settings mean the same by any name."""
+    path = whole()
+    file = tmp_path / "s.jsonl"
+    file.write_text(
+        '{"cache_type_k": "fp8"}\n{"kv_k": "fp8", "kv_v": "fp8", "n_ctx": 8192}\n{"cache_type_k": "fp8", "cache_type_v": "fp8", "parallel": "auto"}\n'
+    )
+    code, out, _err = ask(path, "--backend", "vllm", "--gpu", "8GiB", "--settings", file)
+    one, long, auto = map(json.loads, out.splitlines())
+    assert code == 0
+    assert (one["result"], one["refused_because"]) == ("refused", "vllm has one cache type for keys and values")
+    assert "trained to" in long["unknown"]["settings.ctx"]["note"]
+    assert auto["settings"]["parallel"] == 1
+    assert auto["kv"]["bytes"] == 2 * 2 * 64 * 4096
+
+
+def test_overrides_in_one_list_are_as_several(ask, llama):
+    shown = [
+        ask(llama, "--gpu", "24GiB", "--format", "json", *more)[1]
+        for more in (["-ot", r"blk\.1\.=cpu,blk\.2\.=cpu"], ["-ot", r"blk\.1\.=cpu", "-ot", r"blk\.2\.=cpu"], [])
+    ]
+    assert shown[0] == shown[1] != shown[2]
+
+
+def test_layers_that_another_engine_keeps_otherwise_are_not_guessed(ask, truth_models):
+    code, out, _err = ask(truth_models["qwen35.gguf"], "--backend", "vllm", "--format", "json", "--gpu", "8GiB")
+    assert code == 0
+    assert json.loads(out)["result"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-np", "-3"], "number of slots"),
+        (["-np", "many"], "number of slots"),
+        (["-b", "x"], "batch is a number of tokens"),
+        (["-ub", "-1"], "ubatch is a number of tokens"),
+        (["-c", "-1"], "length in tokens"),
+        (["-c", "1000000000000"], "ctx is a window of"),
+        (["-ngl", "-5"], "number of layers"),
+    ],
+)
+def test_a_bad_number_is_told_what_the_number_is(ask, llama, arguments, says):
+    code, out, err = ask(llama, *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert says == "length in tokens" or "length in tokens" not in err
+
+
+def test_slots_left_to_the_server_are_its_default(ask, llama):
+    shown = [
+        ask(llama, "--gpu", "24GiB", "--format", "json", *more)[1] for more in ([], ["-np", "auto"], ["-np", "-1"])
+    ]
+    assert shown[0] == shown[1] == shown[2]
+
+
+def test_where_only_the_margin_does_not_fit_the_text_says_so(ask, whole):
+    """Law: need within what is free, but not with the margin: the margin is named, with the option that sets it, and setting it helps."""
+    path = whole()
+    code, out, _err = ask(path, "--gpu", "1GiB")
+    assert code == 0
+    assert "safety margin of 1.00 GiB" in out
+    assert "--margin" in out
+    _code, out, _err = ask(path, "--gpu", "1GiB", "--margin", "100MiB")
+    assert "safety margin of" not in out
+    assert "Longest window that fits: 4,096" in out
 
 
 def test_an_older_build_reserves_logits_for_the_whole_micro_batch(ask, llama):

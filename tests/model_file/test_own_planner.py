@@ -133,7 +133,7 @@ def test_estimate_marks_where_the_work_space_is_from(program, truth_models, caps
     believed = program(f"print('Host 4685 {context} 700 ')")
     code, found = ask("--planner", believed)
     assert code == 0
-    assert found["basis"] == {"compute": "planner", "error": MIB}
+    assert found["basis"] == {"compute": "planner", "error": MIB, "engine": "llama.cpp"}
     assert found["compute_bytes"] == 700 * MIB
     assert "basis.kv" not in found["unknown"]
     _code, other = ask("--planner", program("print('Host 4685 1 700 ')", folder="b"))
