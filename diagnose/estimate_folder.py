@@ -12,6 +12,7 @@ from diagnose.estimating import (
     left_to_the_engine,
     settings_from,
     shown_model,
+    uncovered,
     unfinished,
 )
 from probes.evidence.errors import InputError
@@ -71,11 +72,7 @@ class FolderModel:
         held = sum(1 for layer in self.folder.layers_held if layer < layers)
         if held < layers:
             self.covered = False
-            self.unfinished["model.weights_bytes"] = {
-                "why": "failed",
-                "note": f"the files hold tensors of {held} of the {layers} layers that config.json names, so nothing is said about fitting: "
-                "download the folder again, or give the folder that holds the whole model",
-            }
+            self.unfinished["model.weights_bytes"] = uncovered(held, layers)
 
     def engine(self, backend: str | None) -> str:
         """Give the engine to plan for. InputError if it cannot load such a folder."""
@@ -115,6 +112,9 @@ class GgufInPool:
         self.unknown = model.unknown
         if model.missing_bytes:
             self.unfinished["model.file"] = unfinished(model.missing_bytes, model.weights_bytes)
+        if not model.covered and model.shape is not None:
+            self.covered = False
+            self.unfinished["model.weights_bytes"] = uncovered(model.layers_held, model.shape.layers)
         if model.shape is not None:
             try:
                 self.shape = gguf_shape(model.shape)

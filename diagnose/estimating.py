@@ -247,6 +247,8 @@ def document(
             unknown[path] = unfinished(file.missing_bytes, file.weights_bytes)
     if model.shape is None:
         return _unknown(model, settings, unknown)
+    if not model.covered:
+        unknown["model.weights_bytes"] = uncovered(model.layers_held, model.shape.layers)
     for name in (settings.kv_k, settings.kv_v):
         if name not in CACHE_TYPES:
             said = Refused(f"unsupported cache type: {name}", f"use one of {', '.join(CACHE_TYPES)}")
@@ -262,7 +264,7 @@ def document(
         planner = _with_own(planner, own_planner, unknown)
     budget = planner.at(settings.ctx)
     _note(model, planner, budget, unknown)
-    longest = planner.longest()
+    longest = planner.longest() if model.covered else None
     compare = compare and longest is not None
     memory = budget.memory
     found = blank(shown_model(model), settings, "ok", unknown)
@@ -289,6 +291,9 @@ def document(
     found["draft_bytes"] = budget.draft_bytes
     found["projector_bytes"] = budget.projector_bytes
     found["devices"] = [_device(need, host=need is budget.host) for need in budget.all()]
+    if not model.covered:
+        for device in found["devices"]:
+            device["fits"] = None
     found["longest_window"] = _longest(longest)
     if compare:
         # Neither depends on the window, so many settings in a row share them.
@@ -426,6 +431,15 @@ def _unknown(model: Model, settings: ContextSettings, unknown: dict[str, Why]) -
     found = blank(shown_model(model), settings, "unknown", unknown)
     found["kv"]["range_bytes"] = None if bounds is None else list(bounds)
     return found
+
+
+def uncovered(held: int, layers: int) -> Why:
+    """Say that the files lack layers, so that the sum of their weights is not the model's."""
+    return _why(
+        "failed",
+        f"the files hold tensors of {held} of the {layers} layers that the model should have, so nothing is said about fitting: "
+        "download the model again, or give the file or folder that holds all of it",
+    )
 
 
 def unfinished(missing: int, weights: int) -> Why:

@@ -22,6 +22,9 @@ GGUF_ENGINES = ("vllm", "sglang")
 """Those that can load a GGUF file."""
 _MOST = 1 << 32
 _MOST_LAYERS = 4096
+_WINDOW_KINDS = frozenset({"sliding_attention", "chunked_attention"})
+_STATE_KINDS = frozenset({"linear_attention", "mamba", "conv", "recurrent", "short_conv"})
+"""What config.json calls layers that keep no key and value of every token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,16 @@ def read_folder_shape(folder: ModelFolder) -> FolderShape:
     rank, rope = _whole(config, "kv_lora_rank", default=0), _whole(config, "qk_rope_head_dim", default=0)
     if rank:
         full_row = window_row = rank + rope
+    if not 0 < layers <= _MOST_LAYERS:
+        raise UnknownShapeError(f"num_hidden_layers is {layers}, which no model has", ("num_hidden_layers",))
     kinds = config.get("layer_types")
     full, sliding, states = layers, 0, 0
-    if isinstance(kinds, list) and len(kinds) == layers:
-        sliding = sum(1 for kind in kinds if kind in {"sliding_attention", "chunked_attention"})
-        states = sum(
-            1
-            for kind in kinds
-            if isinstance(kind, str) and kind in {"linear_attention", "mamba", "conv", "recurrent", "short_conv"}
-        )
+    if isinstance(kinds, list):
+        kinds = kinds[:layers]
+        if len(kinds) < layers or not all(isinstance(kind, str) for kind in kinds):
+            raise UnknownShapeError(f"config.json does not list a type for each of {layers} layers", ("layer_types",))
+        sliding = sum(1 for kind in kinds if kind in _WINDOW_KINDS)
+        states = sum(1 for kind in kinds if kind in _STATE_KINDS)
         full = layers - sliding - states
     elif window and config.get("use_sliding_window", True):
         pattern = _whole(config, "sliding_window_pattern", default=1)
@@ -85,8 +89,8 @@ def read_folder_shape(folder: ModelFolder) -> FolderShape:
         window = _whole(config, "attention_chunk_size", default=0)
         if not window:
             raise UnknownShapeError("config.json lists sliding layers but no window", ("sliding_window",))
-    if layers > _MOST_LAYERS:
-        raise UnknownShapeError(f"num_hidden_layers is {layers}, which no model has", ("num_hidden_layers",))
+    if not full_row and states < layers:
+        raise UnknownShapeError("config.json gives keys and values no width", ("num_key_value_heads", "head_dim"))
     if states + sliding + full != layers or full < 0:
         raise UnknownShapeError("config.json's layer types do not add up", ("layer_types",))
     quantisation = config.get("quantization")
@@ -112,10 +116,8 @@ def read_folder_shape(folder: ModelFolder) -> FolderShape:
 
 def _order(kinds: object, layers: int, full: int, sliding: int, config: dict[str, Any]) -> list[str]:
     """Say what each layer keeps: as listed, or every n-th one all tokens and the others a window or a state."""
-    if isinstance(kinds, list) and len(kinds) == layers:
-        names = {"sliding_attention": "window", "chunked_attention": "window"}
-        states = {"linear_attention", "mamba", "conv", "recurrent", "short_conv"}
-        return ["state" if kind in states else names.get(kind, "full") for kind in map(str, kinds)]
+    if isinstance(kinds, list):
+        return ["window" if kind in _WINDOW_KINDS else "state" if kind in _STATE_KINDS else "full" for kind in kinds]
     if full == layers:
         return ["full"] * layers
     other = "window" if sliding else "state"

@@ -160,6 +160,16 @@ class GgufHeader:
             return value.length
         return len(value) if isinstance(value, tuple) else None
 
+    def layers_held(self) -> set[int]:
+        """Give the layers that have a tensor in the files: the first number in a tensor's name is its layer's."""
+        held = set()
+        for tensor in self.tensors:
+            for piece in tensor.name.split("."):
+                if piece.isdigit() and piece.isascii() and len(piece) < 6:
+                    held.add(int(piece))
+                    break
+        return held
+
     def missing_bytes(self) -> int:
         """Say how many bytes of tensor data lie beyond the end of the files: an incomplete download, 0 if complete."""
         ends = [0] * len(self.parts)
@@ -228,7 +238,9 @@ def _read_other_parts(header: GgufHeader, first: str, count: int) -> None:
     names = [f"{split[0]}-{number + 1:05d}-of-{count:05d}.gguf" for number in range(count)]
     absent = [part for part in names if not os.path.exists(part)]  # noqa: PTH110
     if absent:
-        raise BadFileError(f"{len(absent)} of {count} parts are missing, the first of them {_short(absent[0])}")
+        raise BadFileError(
+            f"{len(absent)} of {count} parts are missing, the first of them {_short(absent[0])}; put all parts into one folder"
+        )
     for number in range(1, count):
         keys = _read_part(header, names[number], number)
         if _whole(keys.get("split.no"), -1) != number or _whole(keys.get("split.count"), -1) != count:

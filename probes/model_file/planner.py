@@ -93,8 +93,14 @@ class Model:
         self._placed: dict[object, tuple[list[int], int]] = {}
         self._on_host: dict[object, HostWeights] = {}
         self.missing_bytes = header.missing_bytes()
+        self.layers_held = 0 if self.shape is None else len(header.layers_held() & set(range(self.shape.layers)))
         self.answers: dict[object, object] = {}
         """What does not depend on the window and was worked out before, for many settings in a row."""
+
+    @property
+    def covered(self) -> bool:
+        """Say whether every layer that the header names has a tensor, so that the weights' sum means something."""
+        return self.shape is None or self.layers_held >= self.shape.layers
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Model:

@@ -73,7 +73,15 @@ class ModelFolder:
 def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
     """Read config.json and all safetensors headers of a folder. BadFileError if there are none, or a file is damaged or missing."""
     folder = ModelFolder(os.fspath(path))
-    folder.config = _json_file(os.path.join(folder.path, "config.json"), MOST_CONFIG)  # noqa: PTH118 - paths stay text here
+    config = os.path.join(folder.path, "config.json")  # noqa: PTH118 - paths stay text here
+    if os.path.isdir(folder.path) and not os.path.exists(config):  # noqa: PTH110, PTH112
+        ggufs = sorted(name for name in os.listdir(folder.path) if name.endswith(".gguf"))  # noqa: PTH208
+        if ggufs:
+            raise BadFileError(
+                f"{folder.path[-120:]} holds GGUF files and no config.json; give one of them, such as {ggufs[0][:120]}"
+            )
+        raise BadFileError(f"{folder.path[-120:]} has no config.json; give a model's folder, or a GGUF file")
+    folder.config = _json_file(config, MOST_CONFIG)
     try:
         names = sorted(name for name in os.listdir(folder.path) if name.endswith(".safetensors"))  # noqa: PTH208
     except OSError as error:
@@ -89,7 +97,7 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
         missing = sorted(wanted - set(names))
         if missing:
             raise BadFileError(
-                f"{len(missing)} of {len(wanted)} weight files are missing, the first of them {missing[0][:120]}"
+                f"{len(missing)} of {len(wanted)} weight files are missing, the first of them {missing[0][:120]}; download the rest"
             )
         if wanted:
             names = sorted(wanted)

@@ -115,12 +115,27 @@ def test_a_folder_as_evidence(folder):
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"model_type": None}, "model_type"),
         ({"num_attention_heads": -1}, "num_attention_heads"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"num_hidden_layers": 1 << 31}, "num_hidden_layers"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads"),
+        ({"layer_types": [["full_attention"]] * 4}, "layer_types"),
+        ({"layer_types": ["full_attention"] * 3}, "layer_types"),
+        ({"layer_types": [None] * 4}, "layer_types"),
     ],
 )
 def test_missing_keys_are_named(folder, config, missing):
     with pytest.raises(UnknownShapeError) as caught:
         read_folder_shape(read_folder(folder(**config)))
     assert missing in caught.value.missing
+
+
+def test_a_folder_of_another_kind_says_what_to_give_instead(tmp_path):
+    with pytest.raises(BadFileError, match="a model's folder, or a GGUF file"):
+        read_folder(tmp_path)
+    (tmp_path / "b.gguf").write_bytes(b"")
+    (tmp_path / "a-00001-of-00002.gguf").write_bytes(b"")
+    with pytest.raises(BadFileError, match=r"such as a-00001-of-00002\.gguf"):
+        read_folder(tmp_path)
 
 
 def test_damaged_folders_are_refused(folder, tmp_path):

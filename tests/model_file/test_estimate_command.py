@@ -83,9 +83,11 @@ def folder(tmp_path):
 def whole(model):
     """Write a whole GGUF file of a plain model, or one that ends ``cut`` bytes early."""
 
-    def make(cut=0):
-        path = model("llama", tensors=[("token_embd.weight", (64, 1024))], tokenizer__ggml__tokens=["a", "b"])
-        raw = path.read_bytes() + bytes(2 * 64 * 1024)
+    def make(cut=0, layers=2):
+        names = ("token_embd", "blk.0.attn_q", "blk.1.attn_q")[: 1 + layers]
+        tensors = [(f"{name}.weight", (64, 1024 if at == 0 else 512)) for at, name in enumerate(names)]
+        path = model("llama", tensors=tensors, tokenizer__ggml__tokens=["a", "b"])
+        raw = path.read_bytes() + bytes(2 * 64 * 1024 + layers * 64 * 1024)
         path.write_bytes(raw[: len(raw) - cut])
         return path
 
@@ -454,6 +456,21 @@ def test_a_folder_that_lacks_layers_claims_no_fit(ask, folder, names, held):
     assert "yes" not in out
 
 
+@pytest.mark.parametrize("more", [[], ["--backend", "vllm"]])
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_a_file_that_lacks_layers_claims_no_fit(ask, whole, layers, more):
+    """Law: as for a folder: a header that names more layers than there are tensors for has no sum of weights to go by."""
+    path = whole(layers=layers)
+    code, out, _err = ask(path, "--gpu", "24GiB", "--format", "json", *more)
+    found = json.loads(out)
+    assert code == 0
+    assert found["devices"][0]["fits"] is (True if layers == 2 else None)
+    assert (found["longest_window"]["tokens"] is None) == (layers < 2)
+    Estimate.model_validate(found)
+    first = ask(path, "--gpu", "24GiB", *more)[1].splitlines()[0]
+    assert (f"{layers} of the 2 layers" in first) == (layers < 2)
+
+
 def test_a_whole_folder_fits_and_counts_its_layers(ask, folder):
     for names in (_LAYERS, [name.replace("model.layers", "transformer.h") for name in _LAYERS]):
         code, out, _err = ask(folder(dict.fromkeys(names, 64)), "--gpu", "24GiB", "--format", "json")
@@ -481,7 +498,7 @@ def test_an_unfinished_file_is_said_before_anything_else(ask, whole):
     code, out, _err = ask(whole(cut=98304), "--gpu", "24GiB", "--format", "json")
     found = json.loads(out)
     assert (code, found["result"]) == (0, "ok")
-    assert "98304 bytes of tensor data (75 %)" in found["unknown"]["model.file"]["note"]
+    assert "98304 bytes of tensor data (38 %)" in found["unknown"]["model.file"]["note"]
     for more in ([], ["--backend", "vllm"], ["--kv", "q4_0", "-fa", "off"]):
         code, out, _err = ask(whole(cut=98304), "--gpu", "24GiB", *more)
         assert code == 0
