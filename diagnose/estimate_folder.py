@@ -16,6 +16,7 @@ from diagnose.estimating import (
     unfinished,
 )
 from probes.evidence.errors import InputError
+from probes.evidence.words import words
 from probes.model_file.engines import (
     BLOCK,
     ENGINES,
@@ -141,7 +142,10 @@ PoolModel = FolderModel | GgufInPool
 def passed_over(choices: Mapping[str, Any], engine: str) -> dict[str, Why]:
     """Say which of the options that were given count for nothing with this engine, by path."""
     return {
-        f"settings.{name}": {"why": "not-offered", "note": f"not counted for {engine}; it was left out"}
+        f"settings.{name}": {
+            "why": "not-offered",
+            "note": words("not counted for {engine}; it was left out", engine=engine).english,
+        }
         for name, absent in _PLANNED_ONLY.items()
         if choices.get(name) not in (absent, None)
     }
@@ -182,12 +186,16 @@ def folder_document(
         return _named(found, kinds, engine)
     if engine != "exllama" and kinds.get("kv_k", "auto").lower() != kinds.get("kv_v", "auto").lower():
         found = blank(model.shown(), settings, "refused", unknown)
-        found["refused_because"] = f"{engine} has one cache type for keys and values"
+        found["refused_because"] = words("{engine} has one cache type for keys and values", engine=engine).english
         return _named(found, kinds, engine)
     if engine in {"vllm", "sglang"} and shape.trained_window and settings.ctx > shape.trained_window:
         unknown["settings.ctx"] = {
             "why": "not-offered",
-            "note": f"longer than the {shape.trained_window} tokens that the model was trained to: {engine} refuses that unless it is told to allow it",
+            "note": words(
+                "longer than the {trained} tokens that the model was trained to: {engine} refuses that unless it is told to allow it",
+                trained=shape.trained_window,
+                engine=engine,
+            ).english,
         }
     return _named(_pool(model, shape, engine, settings, (key, value), devices, host, unknown), kinds, engine)
 
@@ -216,7 +224,7 @@ def _pool(
         }
     unknown["compute_bytes"] = {
         "why": "not-offered",
-        "note": f"{engine} measures its own work space at start; read it from its log",
+        "note": words("{engine} measures its own work space at start; read it from its log", engine=engine).english,
     }
     found = blank(model.shown(), settings, "ok", unknown)
     found["ctx_in_force"], found["ctx_per_slot"] = window, window

@@ -437,8 +437,12 @@ def uncovered(held: int, layers: int) -> Why:
     """Say that the files lack layers, so that the sum of their weights is not the model's."""
     return _why(
         "failed",
-        f"the files hold tensors of {held} of the {layers} layers that the model should have, so nothing is said about fitting: "
-        "download the model again, or give the file or folder that holds all of it",
+        words(
+            "the files hold tensors of {held} of the {layers} layers that the model should have, so nothing is said about fitting: "
+            "download the model again, or give the file or folder that holds all of it",
+            held=held,
+            layers=layers,
+        ).english,
     )
 
 
@@ -447,8 +451,12 @@ def unfinished(missing: int, weights: int) -> Why:
     share = max(1, round(100 * min(1.0, missing / weights))) if weights else 100
     return _why(
         "failed",
-        f"{missing} bytes of tensor data ({share} %) are missing at the end of the file, an incomplete download? It cannot be loaded as it is; "
-        "the numbers are what the whole file will need",
+        words(
+            "{missing} bytes of tensor data ({share} %) are missing at the end of the file, an incomplete download? It cannot be loaded as it is; "
+            "the numbers are what the whole file will need",
+            missing=missing,
+            share=share,
+        ).english,
     )
 
 

@@ -136,7 +136,10 @@ def _gguf(path: str, given: dict[str, Any], choices: dict[str, Any], *, as_json:
     if engine not in {None, "llama.cpp"}:
         notes["basis.engine"] = {
             "why": "not-offered",
-            "note": f"counted as llama.cpp, with its defaults; {engine} may choose another window, cache type or number of slots",
+            "note": words(
+                "counted as llama.cpp, with its defaults; {engine} may choose another window, cache type or number of slots",
+                engine=engine,
+            ).english,
         }
     if choices["settings"] is None:
         asked, ignored = settings_from(given)
@@ -498,9 +501,13 @@ def draw(console: Any, found: Document) -> None:
     """Draw one estimate on a rich console: model, sum of each device, caches, longest window, levers."""
     from rich.markup import escape  # noqa: PLC0415
 
+    from diagnose.language import spoken  # noqa: PLC0415
+
     for path in _FIRST:
         if path in found["unknown"]:
-            console.print(str(words("Careful: {why}", why=escape(found["unknown"][path]["note"]))), style="bold red")
+            console.print(
+                str(words("Careful: {why}", why=escape(spoken(found["unknown"][path]["note"])))), style="bold red"
+            )
     model = found["model"]
     name = os.path.basename(model["path"])  # noqa: PTH119
     trained = model["trained_window"]
@@ -519,7 +526,7 @@ def draw(console: Any, found: Document) -> None:
                 words(
                     "{engine} refuses these settings: {why}",
                     engine=escape(found["basis"]["engine"]),
-                    why=escape(found["refused_because"] or ""),
+                    why=escape(spoken(found["refused_because"] or "")),
                 )
             )
         )
@@ -528,7 +535,7 @@ def draw(console: Any, found: Document) -> None:
     if found["result"] == "unknown":
         for path, why in found["unknown"].items():
             if path not in _FIRST:
-                console.print(str(words("unknown: {path}: {why}", path=escape(path), why=escape(why["note"]))))
+                console.print(str(words("unknown: {path}: {why}", path=escape(path), why=escape(spoken(why["note"])))))
         return
     console.print(
         str(
@@ -551,10 +558,14 @@ def draw(console: Any, found: Document) -> None:
 def _draw_unknown(console: Any, found: Document, said: Iterable[str] = ()) -> None:
     from rich.markup import escape  # noqa: PLC0415
 
+    from diagnose.language import spoken  # noqa: PLC0415
+
     for path, why in found["unknown"].items():
         if path not in _FIRST and path not in said:
             console.print(
-                str(words("not counted or not known: {path}: {why}", path=escape(path), why=escape(why["note"]))),
+                str(
+                    words("not counted or not known: {path}: {why}", path=escape(path), why=escape(spoken(why["note"])))
+                ),
                 style="dim",
             )
 

@@ -611,3 +611,14 @@ def test_an_older_build_reserves_logits_for_the_whole_micro_batch(ask, llama):
         sizes[build] = json.loads(out)["devices"][0]["compute_bytes"]
     assert sizes["5898"] - sizes["b11434"] > 100 * 1024**2
     assert ask(llama, "--build", "tomorrow")[0] == 2
+
+
+def test_what_comes_first_is_said_in_the_readers_language(ask, whole):
+    """Law: the document keeps its notes in English; drawn for people they are in the language asked for."""
+    path = whole(cut=98304)
+    code, out, _err = ask(path, "--gpu", "24GiB", "--backend", "vllm", "-ngl", "1", "--lang", "ko")
+    assert code == 0
+    assert "98304" in out.splitlines()[0]
+    assert not {"missing", "download", "counted", "measures"} & set(out.split())
+    code, out, _err = ask(path, "--gpu", "24GiB", "--lang", "ko", "--format", "json")
+    assert "are missing at the end" in json.loads(out)["unknown"]["model.file"]["note"]
