@@ -176,6 +176,8 @@ class Case:
                 ) from error
             self.entries.append(entry)
             good += len(line) + 1
+        if not self.entries:
+            raise BadFileError(f"case {self.folder.name} holds no record that can be read: {path} is empty or damaged")
         if self.dropped and not self.read_only:
             with path.open("r+b") as file:
                 file.truncate(min(good, len(raw)))
@@ -370,6 +372,9 @@ class Case:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file whole or not at all, through a neighbour. DiskFullError, CaseError."""
+    if path.exists() and not path.is_file():
+        # a rename over it would take the place of a device or a pipe that others use
+        raise CaseError(f"{path} is no regular file, and is not replaced; give the name of a file")
     neighbour = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with neighbour.open("w", encoding="utf-8", newline="\n") as file:

@@ -21,16 +21,23 @@ def export_case(case: Case, out: Path) -> Path:
     """
     if out.is_dir():
         out /= f"{case.id}.json"
+    if out.exists() and not out.is_file():
+        raise InputError(f"{out} is no regular file; give the name of a file with --out, or - for standard output")
     if out.exists() and not _is_export(out):
         raise InputError(f"{out} is there already and is no exported case; give another name with --out")
-    document, left_out = redact_document(document_of(case, everything=True))
-    notes = (*document.notes, *(f"Left out of this file: {said.english}" for said in left_out))
-    document = document.model_copy(update={"notes": notes})
+    text = exported(case)
     try:
-        write_whole(out, document.to_json() + "\n")
+        write_whole(out, text)
     except CaseError as error:
         raise InputError(f"{out} cannot be written; give another place with --out") from error
     return out
+
+
+def exported(case: Case) -> str:
+    """Give the exported case's text."""
+    document, left_out = redact_document(document_of(case, everything=True))
+    notes = (*document.notes, *(f"Left out of this file: {said.english}" for said in left_out))
+    return document.model_copy(update={"notes": notes}).to_json() + "\n"
 
 
 def _is_export(path: Path) -> bool:

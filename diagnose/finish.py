@@ -31,9 +31,13 @@ def check_out(out: str | None) -> None:
     """Check that a report can be written where it is to go, before anything is measured. InputError."""
     if out is None or out == "-":
         return
+    if not out.strip():
+        raise InputError("--out is given without a name; give the name of a file, or - for standard output")
     path = Path(out)
     if path.is_dir():
         raise InputError(f"--out {out} is a folder; give the name of a file in it")
+    if path.exists() and not path.is_file():
+        raise InputError(f"--out {out} is a device, not a file; leave --out away and redirect standard output")
     if not path.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {path.parent}; make it first")
     if not os.access(path.parent, os.W_OK) or str(path.resolve()).startswith("/proc/"):
@@ -107,6 +111,7 @@ def tell(
     markdown = render(document, "md", lang=lang or in_force(), redact=redact)
     case.write_file("report.md", markdown)
     written: Path | None = None
+    there = False
     body = (
         markdown
         if format in {None, "md", "terminal", "json"}
@@ -122,6 +127,7 @@ def tell(
         suffix = ".html" if format == "html" else ".md"
         written = Path(out) if out and out != "-" else free_name(Path.cwd(), REPORT.replace(".md", suffix))
         content = document.to_json() if format == "json" and out else body
+        there = written.exists()
         try:
             write_whole(written, content)
         except CtxDoctorError as error:
@@ -140,6 +146,8 @@ def tell(
         )
     if written is not None:
         terminal.say(words("Report: {path}", path=str(written)))
+        if there:
+            terminal.say(words("The file that was there is replaced."))
     terminal.say(words("Case: {name}", name=case.id))
     sys.stdout.flush()
     return exit_code(document, could_not_look=could_not_look)

@@ -186,6 +186,11 @@ FIRST_STEPS = (
 
 def of_command(text: str, backend: str | None = None) -> list[Evidence]:
     """Give the evidence of the command line that starts the server. InputError where it is no such command."""
+    open_quote = _unclosed(text)
+    if open_quote is not None:
+        raise InputError(
+            f"--command: the quote {text[open_quote]} before {text[open_quote + 1 :][:40]!r} is not closed; close it"
+        )
     argv = split_command(text)
     known = detect_backend(argv)
     if not argv or (known is None and backend is None):
@@ -207,6 +212,19 @@ def of_command(text: str, backend: str | None = None) -> list[Evidence]:
             found(BackendIdentity(name=known, recognised_by="its command"), source="user", run=_RUN, origin="--command")
         )
     return evidence
+
+
+def _unclosed(text: str) -> int | None:
+    """Give the place of a quote that is opened and never closed."""
+    opened: int | None = None
+    escapes = re.search(r"[A-Za-z]:\\", text) is None  # a folder's name of Windows may end before a quote
+    for place, character in enumerate(text):
+        if opened is None:
+            if character in "'\"" and not (escapes and text[place - 1 : place] == "\\"):
+                opened = place
+        elif character == text[opened] and not (escapes and character == '"' and text[place - 1] == "\\"):
+            opened = None
+    return opened
 
 
 def of_backend(name: str) -> list[Evidence]:
@@ -292,8 +310,11 @@ def read_file(given: str, model: str | None = None) -> list[Evidence]:
         settings = _client_settings(Path(given))
         if settings:
             return settings
+    _refuse_list(text, source.name, given)
     if kind == "report" and whole:
-        return [_placed(piece) for piece in read_pasted(text, source.name)]
+        pasted = [_placed(piece) for piece in read_pasted(text, source.name)]
+        if pasted or not text.strip():
+            return pasted
     if whole:
         return _collected(io.BytesIO(data), source.name)
 
@@ -302,6 +323,23 @@ def read_file(given: str, model: str | None = None) -> list[Evidence]:
         yield from source.later
 
     return _collected(io.BufferedReader(_Blocks(all_blocks())), source.name)
+
+
+def _refuse_list(text: str, name: str, given: str) -> None:
+    """Refuse a JSON list: no log, no report and no case is one. BadFileError."""
+    if not text.lstrip("\ufeff \t\r\n").startswith("["):
+        return
+    try:
+        json.loads(text.lstrip("\ufeff"))
+    except RecursionError as error:
+        raise BadFileError(f"{name} is JSON that is nested too deep; an exported case is one object") from error
+    except ValueError as error:
+        if given.lower().endswith(".json"):
+            raise BadFileError(
+                f"{name} is called JSON and is none; export the case again, or give the log itself"
+            ) from error
+        return
+    raise BadFileError(f"{name} is a JSON list; an exported case is one object, and a log has its records line by line")
 
 
 def read_log(given: str) -> list[Evidence]:
@@ -432,6 +470,10 @@ def of_document(text: str, name: str) -> list[Evidence]:
             strange += 1
             continue
         pieces.append(piece)
+    if not raw:
+        raise BadFileError(
+            f"{name} is an exported case without evidence; export it again with `ctxdoctor cases export`"
+        )
     if raw and not pieces:
         raise BadFileError(f"{name} is an exported case, but none of its {len(raw)} records can be read")
     head = data.get("case")

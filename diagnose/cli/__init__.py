@@ -5,6 +5,7 @@ The table answers ``--help`` by itself, so that asking for help costs no more th
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -158,6 +159,11 @@ def _command_line(arguments: list[str]) -> int:
 
             sys.stderr.write(f"ctxdoctor: {spoken(str(error))}\n")
             return error.exit_code
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}:
+            sys.stderr.write(
+                f"ctxdoctor: the output cannot be written ({error.strerror}); make room, or send it elsewhere\n"
+            )
+            return 3
         first = " ".join(str(error).split())[:300]
         sys.stderr.write(
             f"ctxdoctor: this is a fault in ctxdoctor ({type(error).__name__}: {first}); run again with --debug and report the traceback\n"

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
+from diagnose.cli.check import ShortFormat, put, text_or_json
 from probes.evidence.errors import InputError
+from probes.evidence.records import SCHEMA_VERSION
 from probes.evidence.words import words
 
+ListOrExport = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        help="A file for the result; -: standard output. Absent: standard output for the list, CASE.json in the current folder for an export.",
+        show_default=False,
+    ),
+]
+_SCHEMA = re.compile(rb'"schema_version":\s*(\d{1,6})')
 _TYPE = re.compile(rb'"type":\s*"([a-z-]+)"')
 _LONGEST_LINE = 8 << 20
 
@@ -26,7 +37,7 @@ def cases_command(
         str | None, typer.Argument(metavar="CASE", help="Which case; absent: the newest.", show_default=False)
     ] = None,
     format: ShortFormat = "text",  # noqa: A002 - the option's own name
-    out: ResultFile = None,
+    out: ListOrExport = None,
     lang: opt.Lang = None,
     quiet: opt.Quiet = False,
 ) -> int:
@@ -52,10 +63,15 @@ def cases_command(
 
 def _export(name: str | None, out: str | None) -> int:
     from diagnose.case import Case  # noqa: PLC0415 - a case is opened only where one is written
-    from diagnose.export import export_case  # noqa: PLC0415
+    from diagnose.export import export_case, exported  # noqa: PLC0415
 
+    if out is not None and not out.strip():
+        raise InputError("--out is given without a name; give the name of a file, or - for standard output")
     case = Case.open(name, read_only=True)
-    put(str(export_case(case, Path(out) if out else Path.cwd() / f"{case.id}.json")), None)
+    if out == "-":
+        put(exported(case), None)
+    else:
+        put(str(export_case(case, Path(out) if out else Path.cwd() / f"{case.id}.json")), None)
     return 0
 
 
@@ -77,12 +93,33 @@ def glance(folder: Path) -> dict[str, Any]:
     }
     try:
         with (folder / "journal.jsonl").open("rb") as file:
-            for line in file:
-                _take(told, line)
+            _all_of(told, file)
     except (OSError, ValueError) as error:
         told["error"] = f"cannot be read ({getattr(error, 'strerror', None) or type(error).__name__})"
     told |= _derived(folder)
     return told
+
+
+def _all_of(told: dict[str, Any], file: Iterable[bytes]) -> None:
+    """Read a journal's lines; the first that is damaged, or of a newer version, is said. A torn last line is no damage."""
+    whole, torn = 0, ""
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        if torn:
+            told["error"] = torn
+            return
+        schema = _SCHEMA.search(line[:120])
+        if schema is not None and int(schema[1]) > SCHEMA_VERSION:
+            told["error"] = f"written by a newer ctxdoctor (schema {int(schema[1])}); update this one"
+            return
+        if not (line.startswith(b"{") and line.rstrip().endswith(b"}") and _TYPE.search(line[:120])):
+            torn = f"damaged: line {number} of its journal cannot be read"
+            continue
+        whole += 1
+        _take(told, line)
+    if not whole:
+        told["error"] = "damaged: its journal holds no record"
 
 
 def _take(told: dict[str, Any], line: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +10,7 @@ import typer
 
 from diagnose.cli import options as opt
 from diagnose.console import Terminal, write_out
-from probes.evidence.errors import InputError
+from probes.evidence.errors import CaseError, InputError
 from probes.evidence.words import Words, words
 
 if TYPE_CHECKING:
@@ -38,8 +39,20 @@ def put(text: str, out: str | None) -> None:
         write_out(text)
         return
     from diagnose.case import write_whole  # noqa: PLC0415
+    from diagnose.finish import check_out  # noqa: PLC0415 - only where a file is written
 
-    write_whole(Path(out), text)
+    check_out(out)
+    path = Path(out)
+    there = path.exists()
+    try:
+        write_whole(path, text)
+    except CaseError as error:
+        why = getattr(error.__cause__, "strerror", None) or "no such place"
+        raise InputError(
+            f"--out {out} cannot be written ({why}); give the name of a file that you may write"
+        ) from error
+    if there:
+        sys.stderr.write(f"{words('Replaced: {path}', path=out)}\n")
 
 
 def check_command(

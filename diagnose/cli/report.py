@@ -8,7 +8,7 @@ import typer
 
 from diagnose.cli import options as opt
 from diagnose.cli.check import ResultFile, put
-from diagnose.finish import check_format
+from diagnose.finish import check_format, check_out
 from diagnose.language import in_force
 from probes.evidence.errors import InputError
 
@@ -37,6 +37,7 @@ def report_command(
     """Draw a case again: Markdown (the default), HTML, JSON, a filled bug form, or the terminal's summary."""
     del quiet  # there is no talk here
     shown = check_format(format) or ("bug-report" if report_for is not None else "md")
+    check_out(out)
     from diagnose.case import Case  # noqa: PLC0415 - a case is opened only where one is shown
     from diagnose.document import document_of  # noqa: PLC0415
     from reports.render import render  # noqa: PLC0415

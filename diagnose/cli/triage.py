@@ -14,6 +14,7 @@ from diagnose.cli.run import answers_of
 from diagnose.console import Terminal, write_out
 from diagnose.finish import check_format, check_out
 from diagnose.language import spoken
+from probes.evidence.errors import InputError
 from probes.evidence.words import Words, words
 from reports.document import Message
 
@@ -61,6 +62,8 @@ def triage_command(
     if not (files or log or answers or command or symptom or backend) and _piped():
         terminal.say(words("Reading standard input."))
         files = ["-"]
+    if sys.stdin is None and "-" in (*(files or ()), *(log or ())):
+        raise InputError("standard input is closed; give the name of a file, or pipe the text into it")
     gathered = gather(files or (), logs=log or (), answers=given, command=command, backend=backend, model=model)
     for problem in gathered.problems:
         terminal.say(words("Note: {what}", what=problem))

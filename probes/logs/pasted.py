@@ -260,7 +260,7 @@ def clean_report(text: str) -> str:
 
 def bounded(text: str) -> str:
     """Cut lines, words and runs of blanks that no person and no program writes, so that every pattern has an end soon. Lines keep their numbers."""
-    text = _BLANKS.sub(lambda run: " " * LONGEST_BLANK, text)
+    text = _BLANKS.sub(" " * LONGEST_BLANK, text)
     text = _LONG_WORD.sub(lambda word: word[0][:LONGEST_WORD], text)
     if len(text) > LONGEST_LINE:
         text = "\n".join(line[:LONGEST_LINE] for line in text.split("\n"))
@@ -303,7 +303,11 @@ def _log_events(rows: list[tuple[int, str]], name: str) -> list[LogEvent]:
     events, _summary = collect_log(io.BytesIO(text.encode("utf-8", "replace")), name, max_events=2000)
     return [
         event.model_copy(
-            update={"line": place(event.line), "last_line": place(event.last_line) if event.last_line else None}
+            update={
+                "line": place(event.line),
+                "last_line": place(event.last_line) if event.last_line else None,
+                "further_lines": tuple(place(number) for number in event.further_lines),
+            }
         )
         for event in events
     ]

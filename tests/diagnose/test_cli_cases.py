@@ -7,11 +7,12 @@ import os
 
 import pytest
 
-from diagnose.case import JOURNAL, Case
+from diagnose.case import JOURNAL, Case, write_whole
 from diagnose.cli import command_line
 from diagnose.explain import ExplainDocument, explain
 from diagnose.schema import CasesDocument
 from probes.evidence.answers import Answer
+from probes.evidence.errors import CaseError
 from probes.evidence.records import found
 from probes.evidence.subject import WindowReading
 from reports.check import check
@@ -206,6 +207,85 @@ def test_a_damaged_case_does_not_hide_the_others(case, home, capsys):
         (home / name / JOURNAL).write_bytes(content)
     lines = out(capsys, "cases").splitlines()
     assert {line.split()[0] for line in lines} == {"binary", "empty", "lines", "first"}
+    assert all("damaged" in line for line in lines if not line.startswith("first"))
+
+
+def test_a_case_that_holds_nothing_is_no_inconclusive_one(case, home, capsys):
+    """A journal without a record is said to be damaged, one of a later version to be that; neither is drawn as a case without a cause."""
+    later = b'{"schema_version":99,"number":1,"type":"case","at":"2026-01-01T00:00:00Z","data":{}}\n'
+    for name, content in (("garbage", b"garbage\n"), ("empty", b""), ("later", later)):
+        (home / name).mkdir()
+        (home / name / JOURNAL).write_bytes(content)
+        assert command_line(["report", name]) == 2
+        said = capsys.readouterr()
+        assert not said.out
+        assert ("newer" if name == "later" else "no record") in said.err
+    lines = {line.split()[0]: line for line in out(capsys, "cases").splitlines()}
+    assert "newer" in lines["later"]
+    assert "damaged" in lines["garbage"]
+
+
+@pytest.mark.parametrize(
+    "command", [["report", "first"], ["cases", "export", "first"], ["triage", "--symptom", "flaky"]]
+)
+def test_a_place_that_takes_no_file_is_named(case, tmp_path, capsys, command):
+    """What is wrong with ``--out`` is said of the path that was given, as bad input."""
+    for given in ("", str(tmp_path / "none" / "x.md"), *([] if command[0] == "cases" else [str(tmp_path)])):
+        assert command_line([*command, "--out", given]) == 2
+        said = capsys.readouterr().err
+        assert given in said
+        assert "--out" in said
+        assert "CTXDOCTOR_HOME" not in said
+        assert "fault" not in said
+
+
+def test_a_file_that_is_replaced_is_said_to_be(case, tmp_path, capsys):
+    (tmp_path / "keep.md").write_text("mine")
+    for command in (["report", "first"], ["triage", "--symptom", "flaky"]):
+        command_line([*command, "--out", str(tmp_path / "keep.md")])
+        assert "eplaced" in capsys.readouterr().err
+
+
+def test_an_export_goes_to_standard_output_where_that_is_asked_for(case, capsys):
+    assert json.loads(out(capsys, "cases", "export", "first", "--out", "-"))["case"]["id"] == "first"
+
+
+@pytest.mark.parametrize("evidence", [None, [], "x"])
+def test_an_export_without_its_evidence_is_damaged_not_empty(case, tmp_path, capsys, evidence):
+    document = json.loads(out(capsys, "cases", "export", "first", "--out", "-"))
+    document |= {"evidence": evidence}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert command_line(["triage", str(tmp_path / "a.json")]) == 2
+    assert "without evidence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[1,2]", "[" * 100_000])
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX's")
+@pytest.mark.parametrize(
+    "command", [["report", "first"], ["cases", "export", "first"], ["triage", "--symptom", "flaky"]]
+)
+def test_what_is_no_regular_file_is_never_replaced(case, tmp_path, capsys, command):
+    """A device or a pipe that others use stays what it is."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert command_line([*command, "--out", str(pipe)]) == 2
+    assert pipe.is_fifo()
+    with pytest.raises(CaseError):
+        write_whole(pipe, "x")
+    assert pipe.is_fifo()
+
+
+def test_a_list_is_no_case(home, tmp_path, capsys, text):
+    (tmp_path / "a.json").write_text(text)
+    assert command_line(["triage", str(tmp_path / "a.json")]) == 2
+    said = capsys.readouterr().err
+    assert "JSON" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_quote_that_stays_open_is_named(home, capsys):
+    assert command_line(["triage", "--command", "llama-server -c 'unclosed"]) == 2
+    assert "'unclosed'" in capsys.readouterr().err
 
 
 def test_what_a_case_calls_itself_stays_text(home, capsys):

@@ -79,6 +79,23 @@ def test_triage_reads_what_is_piped_into_it(home):
     assert any("cudaMalloc" in one["text"] for one in json.loads(done.stdout)["log_lines"])
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")  # noqa: PTH110 - a device
+def test_an_output_that_is_full_is_said_in_one_line(home):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run([*TOOL, "triage", "server.log", "--format", "json", "--quiet"], stdout=full, stderr=subprocess.PIPE, check=False)  # fmt: skip
+    assert done.returncode == 3
+    assert b"cannot be written" in done.stderr
+    assert b"fault" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="streams that are closed before the start are POSIX's")
+def test_a_stdin_that_is_closed_is_bad_input(home):
+    code = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, '-m', 'diagnose', 'triage', '-'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert b"standard input is closed" in done.stderr
+
+
 def test_an_empty_input_is_no_evidence(home):
     done = subprocess.run([*TOOL, "triage"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert done.returncode == 4
