@@ -19,6 +19,7 @@ from diagnose.estimate import Estimate, estimate
 from diagnose.estimating import SETTINGS, settings_from
 from probes.evidence.errors import InputError
 from probes.evidence.sizes import parse_length, parse_size, show_size
+from probes.evidence.words import speaking
 from probes.model_file.context import ContextSettings
 from probes.model_file.planner import GivenDevice, Model
 
@@ -46,7 +47,8 @@ def ask(capsys):
     """Run the command in this process: (exit code, standard output, standard error)."""
 
     def call(*arguments):
-        code = command_line(["estimate", *map(str, arguments)])
+        with speaking(None):  # --lang stays in force in the process: it must not reach the next test
+            code = command_line(["estimate", *map(str, arguments)])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
