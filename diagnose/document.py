@@ -454,6 +454,10 @@ def verdict_part(one: Verdict, *, everything: bool = False) -> doc.VerdictValues
     )
 
 
+_GIVEN = frozenset({"--command"})
+"""What a user gave that is no answer to a question."""
+
+
 def _because_holds(cause: Any) -> bool | None:
     """Say whether the clue that speaks strongest against a cause holds, or does not."""
     against = [clue for clue in cause.clues if clue.weight < 0]
@@ -482,7 +486,7 @@ def _cause(cause: Any, one: Verdict) -> doc.CauseFound:
                     doc.FactFound(
                         id=fact.id,
                         found=fact.found,
-                        source=fact.source,
+                        source=fact.origin if fact.origin in _GIVEN else fact.source,
                         why_unknown=fact.why_unknown,
                         words=VOCABULARY[fact.id].words.english if fact.id in VOCABULARY else None,
                         unit=VOCABULARY[fact.id].unit if fact.id in VOCABULARY else None,
@@ -608,10 +612,42 @@ def _refusals_on_purpose(evidence: EvidenceSet) -> tuple[int, ...]:
     return tuple(reading.sent for _record, reading in evidence.of(TruncationReading) if reading.sent is not None)
 
 
+_MEMORY = frozenset({"memory", "alloc", "device", "kv"})
+_SIZES = frozenset({"buffer", "kv-cache", "kv-pool", "layers-offloaded", "fit", "flash-attention"})
+_OF_MEMORY = 2.0
+"""So much more a line of sizes is worth where a leading cause rests on sizes."""
+
+
+def _matters(verdict: Verdict, most: int = 3) -> frozenset[str]:
+    """Give what the leading causes rest on: the first parts of their facts' names. Empty where nothing leads."""
+    leading = [c for c in verdict.causes if c.id in verdict.named or c.band in {"likely", "possible", "disputed"}]
+    return frozenset(
+        fact.id.partition(".")[0]
+        for cause in leading[:most]
+        for clue in cause.clues
+        if clue.weight > 0
+        for fact in clue.facts
+        if fact.found is not None
+    )
+
+
+def _telling(event: LogEvent, about: frozenset[str]) -> float:
+    """Say what a line is worth that is no failure: more where a leading cause rests on what it tells, nothing where none does and it is a detail."""
+    worth = TELLING.get(event.event, 0.0)
+    sizes = bool(about & _MEMORY)
+    if event.event == "rope" and about and "rope" not in about:
+        return 0.0
+    if event.event in {"device-found", "flash-attention"} or (event.event == "model-info" and event.size_bytes):
+        worth = 4.5 if event.event != "device-found" or event.free_bytes or event.total_bytes else 0.0
+    told = event.event in _SIZES or event.event in {"device-found", "model-info"}
+    return worth + _OF_MEMORY if sizes and worth and told else worth
+
+
 def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ...]:
     lines: dict[tuple[str, int, str], doc.LogLine] = {}
     cited = cited_origins(verdict)
     ours = _refusals_on_purpose(evidence)
+    about = _matters(verdict)
     for record, event in evidence.of(LogEvent):
         if (
             event.event == "refused"
@@ -619,23 +655,25 @@ def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ..
             and any(abs(event.tokens - sent) <= 128 for sent in ours)
         ):
             continue
-        worth = FAILURES.get(event.event, TELLING.get(event.event, 0.0))
+        worth = FAILURES.get(event.event) or _telling(event, about)
         if record.origin in cited:
             worth = max(worth, CITED)
         if worth <= 0 or not event.text:
             continue
-        key = (event.log, event.line, event.text)
-        known = lines.get(key)
-        if known is None or worth > known.worth:
-            lines[key] = doc.LogLine(
-                text=event.text,
-                log=event.log or None,
-                line=event.line or None,
-                run=record.run,
-                event=event.event,
-                worth=worth,
-                is_error=event.event in FAILURES or event.level == "error",
-            )
+        printed = [(event.line, event.text), *zip(event.further_lines, event.further, strict=False)]
+        for after, (number, text) in enumerate(printed):
+            key = (event.log, number, text)
+            known = lines.get(key)
+            if known is None or worth > known.worth:
+                lines[key] = doc.LogLine(
+                    text=text,
+                    log=event.log or None,
+                    line=number or None,
+                    run=record.run,
+                    event=event.event,
+                    worth=max(worth - 0.01 * after, 0.0),
+                    is_error=event.event in FAILURES or event.level == "error",
+                )
     best = sorted(lines.values(), key=lambda one: -one.worth)[:MOST_LOG_LINES]
     return tuple(sorted(best, key=lambda one: (one.log or "", one.line or 0)))
 

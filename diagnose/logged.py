@@ -49,6 +49,8 @@ class Logged:
 
 
 def _count(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        return int(value[:9])
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 

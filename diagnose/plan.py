@@ -117,6 +117,8 @@ _TELLS_AS_MUCH: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "told.window_trained": (("window.trained",),),
     "told.several_gpus": (("device.count", "device.several", "device.unequal"),),
     "told.refused_gib": (("alloc.bytes",),),
+    "told.error_kind": (("failure.about",),),
+    "told.failed_while": (("failure.stage",),),
 }
 """Question's fact → ways in which other facts tell as much. Nobody is asked for what a log says."""
 

@@ -74,6 +74,7 @@ SOURCES: Final[dict[str, Words]] = {
     "file": words("file"),
     "machine": words("machine"),
     "user": words("answer"),
+    "--command": words("command line"),
     "report": words("pasted report"),
 }
 COMPONENTS: Final[tuple[tuple[str, Words], ...]] = (

@@ -131,6 +131,10 @@ class LogEvent(Payload):
     tokens_high: int | None = Field(
         default=None, description="highest token count among the lines folded into this event"
     )
+    further: tuple[Text, ...] = Field(
+        default=(), description="the lines that tell more of the same failure, the first few, as printed"
+    )
+    further_lines: tuple[int, ...] = Field(default=(), description="their line numbers")
 
 
 class LogSummary(Payload):

@@ -26,6 +26,8 @@ _VARYING = {
     "tps_low",
     "tps_high",
     "tokens_high",
+    "further",
+    "further_lines",
 }
 
 

@@ -154,6 +154,7 @@ class LineParser:
         if kind == "attach":
             if pending is not None:
                 _fill(pending.fields, fields)
+                _further(pending.fields, candidate.line, line.text)
                 pending.last = candidate.line
                 pending.fields["last_line"] = candidate.line
             return
@@ -177,6 +178,8 @@ class LineParser:
             else:
                 if pending.fields["dialect"] == "generic":
                     pending.fields.update(dialect=dialect, text=fields["text"])
+                else:
+                    _further(pending.fields, candidate.line, line.text)
                 _fill(pending.fields, {k: v for k, v in fields.items() if k not in {"line", "count_seen"}})
             pending.fields["last_line"] = pending.last = candidate.line
             return
@@ -227,6 +230,17 @@ def _same_failure(pending: _Failure, kind: EventKind, fields: Fields, *, weak: b
 
 def _index(device: str) -> str:
     return device[len(device.rstrip("0123456789")) :]
+
+
+MOST_FURTHER = 4
+
+
+def _further(fields: Fields, number: int, text: str) -> None:
+    """Keep a line that tells more of a failure, as it was printed."""
+    texts, numbers = fields.get("further", ()), fields.get("further_lines", ())
+    if len(texts) < MOST_FURTHER and number not in numbers and number != fields.get("line"):
+        fields["further"] = (*texts, text.strip()[:MAX_TEXT])
+        fields["further_lines"] = (*numbers, number)
 
 
 def _fill(fields: Fields, more: Fields, over: tuple[str, ...] = ()) -> None:

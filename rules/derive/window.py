@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from probes.evidence.events import LogEvent
 from probes.evidence.request import TruncationReading
@@ -176,7 +177,7 @@ def ignored(sight: Sight) -> Iterator[Reading]:
             yield reading(CONFIG_IGNORED, True, evidence)
 
 
-def _weaker(*known: Known[int]) -> Known[int]:
+def _weaker(*known: Known[Any]) -> Known[Any]:
     return max(known, key=lambda k: k.rank)
 
 
@@ -214,7 +215,7 @@ def compared(sight: Sight) -> Iterator[Reading]:
         whole = pool
     if asked is not None and trained is not None:
         by = _weaker(asked, trained)
-        yield reading(WINDOW_ASKED_OF_TRAINED, ratio(asked.value, trained.value), source=by.source)
+        yield reading(WINDOW_ASKED_OF_TRAINED, ratio(asked.value, trained.value), source=by.source, origin=by.origin)
     is_trained = None
     if force is not None and trained is not None:
         is_trained = near(force.value, trained.value, 0.01, ROUNDING_TOKENS)
@@ -237,22 +238,25 @@ def compared(sight: Sight) -> Iterator[Reading]:
     if asked is not None and force is not None:
         by = _weaker(asked, force)
         share_of_asked = ratio(force.value, asked.value)
-        yield reading(WINDOW_SHARE_OF_ASKED, share_of_asked, source=by.source)
+        yield reading(WINDOW_SHARE_OF_ASKED, share_of_asked, source=by.source, origin=by.origin)
         differs = not near(asked.value, force.value, 0.05, ROUNDING_TOKENS)
-        yield reading(WINDOW_DIFFERS, differs, source=by.source)
+        yield reading(WINDOW_DIFFERS, differs, source=by.source, origin=by.origin)
         capped = bool(is_trained) and trained is not None and asked.value > trained.value
         if not differs:
-            yield reading(WINDOW_DIFFERS_UNEXPLAINED, False, source=by.source)
+            yield reading(WINDOW_DIFFERS_UNEXPLAINED, False, source=by.source, origin=by.origin)
         elif trained is not None or force.value in COMMON_DEFAULTS:  # what may be the trained window is not unexplained
-            yield reading(WINDOW_DIFFERS_UNEXPLAINED, not (capped or bool(is_divided)), source=by.source)
+            yield reading(
+                WINDOW_DIFFERS_UNEXPLAINED, not (capped or bool(is_divided)), source=by.source, origin=by.origin
+            )
     is_set = sight.known(WINDOW_SET)
     if force is not None:
         yield reading(WINDOW_IS_KNOWN_DEFAULT, force.value in COMMON_DEFAULTS, source=force.source)
         if is_set is not None:
-            source = is_set.source if is_set.rank > force.rank else force.source
-            yield reading(WINDOW_UNSET_LONG, not is_set.value and force.value >= LONG_DEFAULT, source=source)
+            by_set = _weaker(is_set, force)
+            long = not is_set.value and force.value >= LONG_DEFAULT
+            yield reading(WINDOW_UNSET_LONG, long, source=by_set.source, origin=by_set.origin)
     elif is_set is not None and is_set.value:
-        yield reading(WINDOW_UNSET_LONG, False, source=is_set.source)
+        yield reading(WINDOW_UNSET_LONG, False, source=is_set.source, origin=is_set.origin)
 
 
 @derivation(

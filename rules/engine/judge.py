@@ -270,7 +270,9 @@ def _why_none(findings: tuple[Finding, ...], explained: Mapping[str, frozenset[s
             first=first.cause,
             rivals=rivals,
         )
-    disputed = [f for f in findings if f.band == "disputed"]
+    best = max((f.now for f in findings if f.band == "possible"), default=None)
+    # what is refuted as strongly as it is suggested says nothing about why a better one is not named
+    disputed = [f for f in findings if f.band == "disputed" and (best is None or f.now >= best)]
     if disputed:
         return words(
             "Strong clues speak both for and against: {causes}.", causes=", ".join(f.cause for f in disputed[:4])

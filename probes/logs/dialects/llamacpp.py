@@ -374,6 +374,7 @@ RULES: tuple[Rule, ...] = (
     rule("window", ("n_ctx  ", "n_ctx         = ", "n_ctx_seq  ", "n_ctx_per_seq ", "n_ctx      ", "n_seq_max  ", "n_seq_max ", "n_batch  ", "n_ubatch  ", "flash_attn  ", "flash_attn = ", "kv_unified  ", "freq_base  ", "freq_scale ", "n_rs_seq"), r"^(?:.*\b(?:llama_\w+|constructor|llama_init_from_model)\s*:\s*|\s*)(?P<key>n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|freq_base|freq_scale|mla_attn|n_rs_seq)\s*=\s*(?P<text>\S+)\s*$", make=_context_value),
     rule("window", ("print_info: ", "llm_load_print_meta: "), r"(?:print_info|llm_load_print_meta):\s{0,4}(?P<key>\w[\w. ]{0,40}?)\s{0,30}=\s{0,4}(?P<text>[^\n]{0,400})", make=_print_info),
     rule("window", "- kv ", r"- kv\s+\d+:\s+(?P<key>[\w.-]+)\s+\S+\s*=\s*(?P<text>[^\n]{0,200})", make=_meta),
+    rule("model-info", "system_info: n_threads", r"system_info: n_threads\s{0,4}=\s{0,4}(?P<value>\d{1,5})\b", key="n_threads"),
     # --- buffers and cache
     rule("layers-offloaded", "layers to GPU", r"offloaded\s+(?P<count>\d+)/(?P<of>\d+)\s+layers to GPU"),
     rule("buffer", "buffer size", r"(?<![\w.\-])(?P<device>[A-Za-z][\w.\-():]{0,40}(?:\[[^\]\s]{1,80}\])?)\s{1,20}(?P<what>model|KV|RS|compute|output|(?P<state>DSV4 \S{1,30} state|\w{1,30} state))?\s{0,8}buffer size\s{0,4}=\s*(?P<size_mib>[\d.]+)\s*MiB", make=_buffer),
