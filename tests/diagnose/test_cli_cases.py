@@ -259,7 +259,6 @@ def test_an_export_without_its_evidence_is_damaged_not_empty(case, tmp_path, cap
     assert "without evidence" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["[1,2]", "[" * 100_000])
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX's")
 @pytest.mark.parametrize(
     "command", [["report", "first"], ["cases", "export", "first"], ["triage", "--symptom", "flaky"]]
@@ -275,6 +274,7 @@ def test_what_is_no_regular_file_is_never_replaced(case, tmp_path, capsys, comma
     assert pipe.is_fifo()
 
 
+@pytest.mark.parametrize("text", ["[1,2]", "[" * 100_000])
 def test_a_list_is_no_case(home, tmp_path, capsys, text):
     (tmp_path / "a.json").write_text(text)
     assert command_line(["triage", str(tmp_path / "a.json")]) == 2
