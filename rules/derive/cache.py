@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from probes.evidence.events import LogEvent
 from probes.evidence.request import CacheReuse, ConcurrencyTrial, RequestError
+from probes.evidence.rungs import RungResult
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     BEGINNING_CHANGED,
@@ -30,7 +31,7 @@ FIRST_TOKENS = 4
 
 
 @derivation(
-    reads=(CacheReuse, LogEvent),
+    reads=(CacheReuse, LogEvent, RungResult, ConcurrencyTrial),
     gives=(
         CACHED_ON_REPEAT, CACHED_ON_EXTENSION, CACHED_ON_RETURN, CACHE_OFF_WORKS, FULL_REPROCESS_SEEN, FULL_REPROCESS_REASON, CACHE_EVICTED_SEEN, CORRUPT_SEEN,
     ),
@@ -38,9 +39,11 @@ FIRST_TOKENS = 4
 def reuse(sight: Sight) -> Iterator[Reading]:
     """Give what came from the cache, and what logs say of it.
 
-    A log's reason for reading all again is not taken where even a prompt that we repeated at once did not come from the cache: that is another trouble.
+    A log's reason for reading all again is not taken where even a prompt that we repeated at once did not come from the cache: that is another trouble;
+    nor where this program sent texts that have nothing in common, one after the other, and did not ask what is resumed: a server says the same of those.
     """
     measured = sight.last(CacheReuse)
+    ours = measured is None and (sight.last(RungResult) is not None or sight.last(ConcurrencyTrial) is not None)
     unused = (
         measured is not None
         and measured[1].cached_on_repeat is not None
@@ -49,7 +52,7 @@ def reuse(sight: Sight) -> Iterator[Reading]:
     for evidence, event in sight.of(LogEvent):
         if event.event == "full-reprocess":
             yield reading(FULL_REPROCESS_SEEN, True, evidence)
-            if unused:
+            if unused or ours:
                 continue
             # llama.cpp's own words leave open which of the two; both are one cause
             reason = "swa" if event.reason == "swa-or-hybrid" else event.reason or "unknown"

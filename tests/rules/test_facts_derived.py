@@ -653,3 +653,13 @@ def test_measured_devices_count_and_not_those_of_a_log():
         when="before-load", devices=(Device(id="amd:0", vendor="amd", name="x", total_bytes=GIB),)
     )
     assert facts(measured, event("device-found", device="CUDA0", name="NVIDIA RTX")).value(f.GPU_VENDOR) == ("amd",)
+
+
+def test_what_a_log_says_of_our_own_unlike_texts_is_no_trouble_with_its_cache():
+    """Law: a user's log names the layers; between texts of ours that share nothing a server says the same, until reuse itself was asked."""
+    line = event("full-reprocess", reason="swa-or-hybrid")
+    assert facts(line).value(f.FULL_REPROCESS_REASON) == "swa"
+    assert facts(line, rung(1000)).value(f.FULL_REPROCESS_REASON) is None
+    assert facts(line, rung(1000)).value(f.FULL_REPROCESS_SEEN) is True
+    reuse = CacheReuse(prefix_tokens=1500, cached_on_repeat=1490, cached_on_extension=0, how="counted")
+    assert facts(line, rung(1000), reuse).value(f.FULL_REPROCESS_REASON) == "swa"
