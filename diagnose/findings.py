@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from diagnose.logged import Q8_OF_F16, Logged, cache_is_f16, told_by_log
 from probes.evidence.control import ControlRun
 from probes.evidence.damage import ChainScore, TokenDivergence
+from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet
 from probes.evidence.replay import FreshReplay
 from probes.evidence.request import TURNED_AWAY, ConcurrencyTrial, RequestError, Restarted
@@ -27,6 +29,7 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
         said += trial_in_words(trial)
     if control is not None:
         said += control_in_words(control)
+    said += refused_cache_in_words(told_by_log(event for _evidence, event in evidence.of(LogEvent)))
     soak = evidence.last(SoakReading)
     if soak is not None:
         said += soak_in_words(soak)
@@ -67,6 +70,24 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if restarts:
         said.append(words("The server died and was started again, this many times: {count}.", count=len(restarts)))
     return tuple(said)
+
+
+def refused_cache_in_words(told: Logged) -> Iterator[Words]:
+    """Say what a cache that could not be had comes to in all, and what the usual changes would save."""
+    if not (told.kv_refused and told.kv_bytes and told.window_made and told.never_started):
+        return
+    yield words(
+        "By the log, the cache for {tokens} tokens takes {size} in all; {refused} of it could not be had. Half of the window saves {half}.",
+        tokens=f"{told.window_made:,}",
+        size=show_size(told.kv_bytes),
+        refused=show_size(told.kv_refused),
+        half=show_size(told.kv_bytes // 2),
+    )
+    if cache_is_f16(told):
+        yield words(
+            "Its type is f16, by its size: q8_0 for keys and values (with flash attention on) would save {saved}.",
+            saved=show_size(int(told.kv_bytes * (1 - Q8_OF_F16))),
+        )
 
 
 def replay_in_words(replay: FreshReplay) -> Words:

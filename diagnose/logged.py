@@ -43,6 +43,10 @@ class Logged:
     kv_unified: bool | None = None
     kv_places: tuple[str, ...] = ()
     kv_bytes: int | None = None
+    kv_refused: int | None = None
+    window_made: int | None = None
+    kv_heads: int | None = None
+    head_size: int | None = None
     rope: dict[str, Any] = field(default_factory=dict)
     os: str | None = None
     never_started: bool = False
@@ -74,9 +78,11 @@ def told_by_log(events: Iterable[LogEvent]) -> Logged:
                     told.path = event.name
                 if failed:
                     places.clear()
-                    whole, failed = 0, False
+                    whole, failed, told.kv_refused = 0, False, None
             case "window" if event.which == "trained" and event.tokens:
                 told.trained_window = event.tokens
+            case "window" if event.which == "in-force" and event.tokens:
+                told.window_made = event.tokens
             case "layers-offloaded":
                 told.gpu_layers = event.count if event.count is not None else told.gpu_layers
             case "flash-attention" if event.on is not None:
@@ -95,12 +101,25 @@ def told_by_log(events: Iterable[LogEvent]) -> Logged:
                 failed = True
                 place = event.device or ""
                 places[place] = places.get(place, 0) + (event.size_bytes or 0)
+                told.kv_refused = (told.kv_refused or 0) + (event.size_bytes or 0)
             case "alloc-failed":
                 failed = True
     told.kv_places = tuple(sorted(place for place in places if place))
     told.kv_bytes = max(whole, sum(places.values())) or None
     told.never_started = never_started(said)
     return told
+
+
+Q8_OF_F16 = 8.5 / 16
+"""Bits of q8_0, its scales included, of those of f16."""
+
+
+def cache_is_f16(told: Logged) -> bool:
+    """Say whether the cache has sixteen bits, by its size and the model's shape: keys and values of each layer and head at every place."""
+    if not (told.kv_bytes and told.window_made and told.layers and told.kv_heads and told.head_size):
+        return False
+    plain = 2 * 2 * told.layers * told.kv_heads * told.head_size * told.window_made
+    return abs(told.kv_bytes - plain) <= 0.01 * plain
 
 
 def _model(told: Logged, event: LogEvent) -> None:
@@ -119,6 +138,10 @@ def _model(told: Logged, event: LogEvent) -> None:
             told.parameters = round(float(known[1]) * _SCALES[known[2]]) if known else told.parameters
         case "n_layer":
             told.layers = _count(value) or told.layers
+        case "n_head_kv":
+            told.kv_heads = _count(value)
+        case "n_embd_head_k":
+            told.head_size = _count(value)
         case "n_batch":
             told.batch = _count(value) or told.batch
         case "n_ubatch":

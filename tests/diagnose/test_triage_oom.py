@@ -103,3 +103,17 @@ def test_what_a_command_says_is_no_answer(triaged):
     told = [fact for cause in document["verdict"]["causes"] for clue in cause["clues"] for fact in clue["facts"]]
     assert any(fact["source"] == "--command" for fact in told)
     assert not any(fact["source"] == "user" for fact in told)
+
+
+def test_what_a_change_saves_is_said_where_the_log_tells_it(triaged):
+    # 40 layers, 8 heads of 128, keys and values of 2 bytes: 160 KiB a token
+    held = (CARDS[0]._replace(kv=5000), CARDS[1]._replace(kv=2680))
+    notes = " ".join(triaged(oom_log(held))["notes"])
+    assert (
+        "49,152 tokens takes 7.50 GiB in all; 2.62 GiB of it could not be had. Half of the window saves 3.75 GiB"
+        in notes
+    )
+    assert "q8_0 for keys and values (with flash attention on) would save 3.52 GiB" in notes
+    other = " ".join(triaged(oom_log(CARDS))["notes"])
+    assert "could not be had" in other
+    assert "q8_0" not in other  # its size is none of f16, so its type is not known

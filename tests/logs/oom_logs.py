@@ -61,6 +61,8 @@ def oom_log(
         "print_info: arch             = llama",
         f"print_info: n_ctx_train      = {trained}",
         "print_info: n_layer          = 40",
+        "print_info: n_head_kv        = 8",
+        "print_info: n_embd_head_k    = 128",
         "print_info: rope type        = 0",
         "print_info: rope scaling     = linear",
         "print_info: freq_base_train  = 1000000.0",
