@@ -42,7 +42,9 @@ from rules.facts import (
     KV_OF_WEIGHTS,
     KV_OVER_EXPECTED,
     KV_SHARE,
+    KV_SMALLER_TYPE_SET,
     KV_STREAMS,
+    KV_TYPES_DIFFER,
     KV_WHOLE_PER_SLOT,
     LOADED_OF_DEVICE,
     MEMORY_FALLS_BACK,
@@ -60,11 +62,13 @@ from rules.facts import (
     TOLD_GPU_MAKER,
     TOLD_LOADED_GIB,
     TOLD_RAM_GIB,
+    V_QUANTISED,
     WEIGHTS_BYTES,
     WEIGHTS_OF_RAM,
     WEIGHTS_SHARE,
     WINDOW_ASKED,
     WINDOW_IN_FORCE,
+    WINDOW_POOL,
     WINDOW_SLOTS,
     WINDOW_TRAINED,
     WORKING_SET_PASSED,
@@ -282,6 +286,34 @@ def placed(sight: Sight) -> Iterator[Reading]:
                 evidence,
                 source=source,
             )
+
+
+@derivation(
+    reads=(LogEvent,),
+    needs=(KV_BYTES, WINDOW_POOL),
+    gives=(KV_BITS, KV_SMALLER_TYPE_SET, KV_TYPES_DIFFER, V_QUANTISED),
+)
+def sixteen_bits(sight: Sight) -> Iterator[Reading]:
+    """Know a cache of sixteen bits by its size: two bytes for keys and values of each layer, head and place. Other sizes may have other reasons."""
+    cache, window = sight.known(KV_BYTES), sight.known(WINDOW_POOL)
+    shape: dict[str, int] = {}
+    for _evidence, event in sight.of(LogEvent):
+        if event.event == "kv-cache" and event.type_k:
+            return  # the log says it itself
+        if event.event == "model-info" and event.key and isinstance(event.value, int) and event.value > 0:
+            shape[event.key] = event.value
+    if (
+        cache is None
+        or window is None
+        or cache.source != "log"
+        or not {"n_layer", "n_head_kv", "n_embd_head_k"} <= set(shape)
+    ):
+        return
+    plain = 2 * 2 * shape["n_layer"] * shape["n_head_kv"] * shape["n_embd_head_k"] * window.value
+    if near(cache.value, plain, 0.01):
+        yield reading(KV_BITS, 16.0, source=cache.source, origin=cache.origin)
+        for fact in (KV_SMALLER_TYPE_SET, KV_TYPES_DIFFER, V_QUANTISED):
+            yield reading(fact, False, source=cache.source, origin=cache.origin)
 
 
 @derivation(

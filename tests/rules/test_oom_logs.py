@@ -108,3 +108,11 @@ def test_no_wrong_positions_without_a_server_that_answers():
     judgement, _value = judged(oom_log([BIG, SMALL]), "llama-server -m a.gguf -c 49152 -ngl 99")
     assert judgement.named == ("kv-cache-size",)
     assert judgement.of("rope-scaling-misuse").band not in {"disputed", "likely", "possible"}
+
+
+def test_a_cache_of_sixteen_bits_is_known_by_its_size_and_no_other():
+    # 40 layers, 8 heads of 128, keys and values of 2 bytes: 160 KiB a token
+    held = [BIG._replace(kv=5000), SMALL._replace(kv=2680)]
+    assert judged(oom_log(held))[1]("kv.bits") == 16
+    assert judged(oom_log(held))[1]("kv.quantised") is False
+    assert judged(oom_log([BIG, SMALL]))[1]("kv.bits") is None
