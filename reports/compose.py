@@ -160,6 +160,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         run,
     )
     told, others = _worth_telling(verdict)
+    hinted = [cause for cause in others if any(_holds_for(clue) for clue in cause.clues)]
     aside_for_a_reason = sorted((a for a in verdict.set_aside if a.because), key=lambda a: a.band != "ruled-out")
     view = View(
         limits=limits,
@@ -190,16 +191,15 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         stack_at=memory.ctx if memory else None,
         stack_basis=(memory.basis or "") if memory else "",
         causes=_causes(make, told),
-        open=tuple(
-            (cause.id, _title(make, cause)) for cause in others if any(_holds_for(clue) for clue in cause.clues)
-        )[: limits.lists],
+        open=tuple((cause.id, _title(make, cause)) for cause in hinted)[:_MOST_OPEN],
+        open_more=max(len(hinted) - _MOST_OPEN, 0),
         open_unseen=tuple(cause.id for cause in others if not any(_holds_for(clue) for clue in cause.clues)),
         set_aside=tuple(
             (aside.id, _unstopped(make.tell(aside.words or "")), BANDS[aside.band], _because(make, aside))
             for aside in aside_for_a_reason[: limits.reasons]
         ),
         also_aside=tuple(aside.id for aside in aside_for_a_reason[limits.reasons :])[: limits.unknown],
-        without_a_sign=tuple(aside.id for aside in verdict.set_aside if not aside.because)[: limits.unknown],
+        without_a_sign=tuple(aside.id for aside in verdict.set_aside if not aside.because),
         would_decide=tuple(make.tell(each) for each in verdict.would_decide[: limits.lists]),
         errors=errors,
         quotes=_quotes(make),
@@ -586,6 +586,8 @@ def _found(value: object, unit: str | None) -> Text:
             return seconds(value)
         case "share":
             return percent(value)
+        case "ratio":
+            return percent(value) if abs(value) <= 1 else words("{times} ×", times=number(value))
         case "tokens/s":
             return words("{speed} tokens per second", speed=number(value))
     # What is counted stands in the fact's name: slots, layers, devices.
@@ -611,8 +613,8 @@ def _because(make: _Builder, aside: SetAside) -> Words | str:
     if aside.because_holds is None or not clue:
         return clue
     if aside.because_holds:
-        return words("{clue} – holds", clue=Sentence(clue))
-    return words("{clue} – does not hold", clue=Sentence(clue))
+        return words("yes: {clue}", clue=Sentence(clue))
+    return words("no: {clue}", clue=Sentence(clue))
 
 
 def _unstopped(text: str) -> str:
@@ -671,6 +673,8 @@ def _holds_for(clue: ClueFound) -> bool:
     return clue.truth != "unknown" and (clue.weight or 0) > 0
 
 
+_MOST_OPEN: Final = 5
+"""So many causes that are merely not excluded are told by name; the others are counted."""
 _SPEAKS: Final = 6.0
 """A clue of this weight is worth telling a cause for that is merely open."""
 
@@ -792,6 +796,9 @@ def _cost(test: NextTest) -> Words:
     minutes = Ours(f"{test.cost.minutes:.3g}") if test.cost.minutes is not None else words("unknown")
     tokens = count(test.cost.tokens) if test.cost.tokens is not None else words("unknown")
     quality = QUALITIES[test.cost.quality] if test.cost.quality else words("cost in quality unknown")
+    if test.kind == "answer" and not test.cost.tokens:
+        # a question is put to a person: nothing is sent
+        return words("minutes: {minutes}; no tokens; {quality}", minutes=minutes, quality=quality)
     return words("minutes: {minutes}; tokens: {tokens}; {quality}", minutes=minutes, tokens=tokens, quality=quality)
 
 

@@ -270,8 +270,14 @@ def filled(form: Form, view: View, document: CaseDocument) -> tuple[Field, ...]:
 
 def _named(name: str | None, version: str | None, build: str | None) -> str:
     """Give name, version and build, each said once."""
-    parts = [name or "", "" if build and version and version in build else version or "", build or ""]
-    return " ".join(part for part in parts if part)
+    # One number, once: b6123 and 6123 (79c1160b) are the same build; the longer one says more.
+    said = [part for part in (version, build) if part]
+    if len(said) == 2 and said[0].lower().lstrip("bv") in said[1]:
+        said = said[1:]
+    elif len(said) == 2 and said[1].lower().lstrip("bv") in said[0]:
+        said = said[:1]
+    said = [part for part in said if part not in (name or "")]
+    return " ".join((*([name] if name else []), *said))
 
 
 def _told(value: Text) -> str:
@@ -310,7 +316,18 @@ class _Fill:
     def _version(self) -> str:
         backend = self.document.subject.backend
         named = _named(backend.name, backend.version, backend.build)
+        if named and self._of_another():
+            return sentence(
+                words(
+                    "unknown; the case is not of {project}, it is of {server}",
+                    project=Ours(self.form.name),
+                    server=named,
+                )
+            )
         return code(named) if named else str(words("unknown"))
+
+    def _of_another(self) -> bool:
+        return server_of_another(self.form, self.document) is not None
 
     def _os(self) -> str:
         return code(self.document.subject.hardware.os) if self.document.subject.hardware.os else str(words("unknown"))
@@ -380,15 +397,16 @@ class _Fill:
     def _devices(self) -> str:
         lines = []
         for d in self.document.subject.hardware.devices[: self.view.limits.peaks]:
-            memory = size(d.total_bytes) if d.total_bytes is not None else words("unknown")
-            text = words(
-                "{name}; memory {memory}; driver {driver}; link {link}",
-                name=d.name or d.id,
-                memory=memory,
-                driver=d.driver or "?",
-                link=d.link or "?",
-            )
-            lines.append(f"- {sentence(text)}")
+            told: list[Words] = [words("{name}", name=d.name or d.id)]
+            if d.total_bytes is not None:
+                told.append(words("memory {memory}", memory=size(d.total_bytes)))
+            elif d.free_bytes is not None:
+                told.append(words("free {memory}", memory=size(d.free_bytes)))
+            if d.driver:
+                told.append(words("driver {driver}", driver=d.driver))
+            if d.link:
+                told.append(words("link {link}", link=d.link))
+            lines.append("- " + "; ".join(finalize(each) for each in told))
         return "\n".join(lines)
 
     def _hardware(self) -> str:
@@ -406,7 +424,7 @@ class _Fill:
         return self._list(
             [
                 (words("Model"), m.name),
-                (words("File"), m.path),
+                (words("File"), m.path or (None if m.name else self._model_name())),
                 (words("Quantisation"), m.quantization),
                 (words("Size"), size(m.size_bytes) if m.size_bytes is not None else None),
                 (words("Architecture"), m.architecture),
@@ -476,7 +494,9 @@ class _Fill:
                 (words("First failing input"), self._rung(self.failing)),
                 (words("Last passing input"), self._rung(self.passing)),
                 (
-                    words("Window in force"),
+                    words("Window it was started with; it did not come up")
+                    if not self.document.rungs and _at_load(self.document)
+                    else words("Window in force"),
                     count(document.window.in_force) if document.window.in_force is not None else None,
                 ),
             ]
@@ -515,10 +535,11 @@ class _Fill:
             title = prose(cause.title) if cause.title else code(cause.id)
             lines.append(f"- {finalize(cause.band)}: {title} ({code(cause.id)})")
             lines += [
-                f"  - {prose(clue.words)}{self._truth(clue.holds)}{self._facts(clue.facts)}"
+                f"  - {self._truth(clue.holds)}{prose(clue.words)}{self._facts(clue.facts)}"
                 for clue in (*cause.clues_for, *cause.clues_against)[: self.view.limits.clues]
             ]
-        out = [str(words("What the measurements point to:")) + "\n\n" + "\n".join(lines)] if lines else []
+        lead = words("What the measurements point to:") if self.document.rungs else words("What was given points to:")
+        out = [str(lead) + "\n\n" + "\n".join(lines)] if lines else []
         aside = [
             f"- {prose(title) if title else code(id_)} ({finalize(band)}): {finalize(because)}"
             for id_, title, band, because in self.view.set_aside[:_MOST_ASIDE]
@@ -534,7 +555,7 @@ class _Fill:
     def _truth(holds: bool | None) -> str:
         if holds is None:
             return ""
-        return f" – {finalize(words('holds') if holds else words('does not hold'))}"
+        return f"{finalize(words('yes:') if holds else words('no:'))} "
 
     @staticmethod
     def _facts(facts: tuple[FactRow, ...]) -> str:
@@ -553,7 +574,12 @@ class _Fill:
                 else f"{words('Start the server:')} {code(line, longest=ROOM.get().command)}"
             )
         else:
-            steps.append(str(words("Start the server with the settings below.")))
+            start = self._start()
+            steps.append(
+                sentence(words("Start the server with: {settings}", settings=Several(start)))
+                if start
+                else str(words("Start the server; its command line is not known."))
+            )
         failing = self.failing.input_tokens if self.failing else reproduce.input_tokens if reproduce else None
         if failing is not None:
             steps.append(
@@ -598,6 +624,31 @@ class _Fill:
             )
         listed = "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
         return "\n\n".join(part for part in (listed, self._request(failing)) if part)
+
+    def _start(self) -> tuple[str, ...]:
+        """Give what is known of how the server was started, where no command line is: its model and its window."""
+        s = self.document.subject
+        window = s.window.asked or s.window.in_force
+        named = self._model_name()
+        return tuple(
+            text
+            for text in (
+                named and str(words("model {name}", name=named)),
+                window and str(words("window {tokens} tokens", tokens=count(window))),
+            )
+            if text
+        )
+
+    def _model_name(self) -> str | None:
+        """Give the model's name or file; where nothing else tells it, the file in the line that failed to load it."""
+        m = self.document.subject.model
+        if m.name or m.path:
+            return m.name or m.path
+        for line in self.document.log_lines:
+            found = _MODEL_FILE.search(line.text)
+            if found is not None:
+                return found[1]
+        return None
 
     def _request(self, failing: int | None) -> str:
         """The smallest request that failed as a command to run: the length is exact or near, the text is nobody's."""
@@ -644,6 +695,10 @@ class _Fill:
         window = w.in_force or w.asked
         if window is None:
             return ""
+        if not self.document.rungs and _at_load(self.document):
+            return sentence(
+                words("Expected: the server starts with a window of {tokens} tokens.", tokens=count(window))
+            )
         criteria = self.document.criteria
         said = [
             sentence(
@@ -701,11 +756,51 @@ class _Fill:
         return str(words("To be answered by the person who posts this."))
 
 
+_MODEL_FILE: Final = re.compile(r"model[^'\"\n]{0,40}['\"]([^'\"\n]{1,300}\.gguf)['\"]", re.IGNORECASE)
+_LOAD_FAILED: Final = re.compile(
+    r"failed to (?:create context|load (?:the )?model|initialize the context|allocate (?:buffer for kv|compute buffers))|error loading model|"
+    r"unable to load model|model requires more system memory|engine core initialization failed",
+    re.IGNORECASE,
+)
+_OUT_OF_MEMORY: Final = re.compile(
+    r"out of memory|outofmemory|\boom\b|unable to allocate|failed to allocate", re.IGNORECASE
+)
+
+
+def _texts(document: CaseDocument) -> str:
+    return "\n".join(line.text for line in document.log_lines)
+
+
+def _at_load(document: CaseDocument) -> bool:
+    """Say whether the log shows that the server did not come up."""
+    return bool(_LOAD_FAILED.search(_texts(document)))
+
+
+def _what_fails(document: CaseDocument) -> Words:
+    """Give what fails where no symptom was told: from the lengths that were measured, else from the errors, else nothing is claimed."""
+    if any(rung.result != "passed" for rung in document.rungs):
+        return words("long context fails")
+    text = _texts(document)
+    memory, load = _OUT_OF_MEMORY.search(text), _LOAD_FAILED.search(text)
+    if load:
+        return words("out of memory while the model is loaded") if memory else words("the model fails to load")
+    if memory:
+        return words("out of memory")
+    return words("a problem with long context")
+
+
+def server_of_another(form: Form, document: CaseDocument) -> str | None:
+    """Give the server's name where the case is of a server that this form is not for, as far as is known."""
+    name = (document.subject.backend.name or "").strip()
+    own = ALIASES.get(name.lower(), name.lower())
+    return name if own in FORMS and own != form.id else None
+
+
 def title_of(form: Form, document: CaseDocument) -> Words:
     """Give a title for the issue: what fails, with what, at which length."""
     rungs = [r for r in document.rungs if r.result != "passed"]
     tokens = min((r.input_tokens for r in rungs), default=None)
-    symptom = SYMPTOMS.get(document.case.symptom or "") or words("long context fails")
+    symptom = SYMPTOMS.get(document.case.symptom or "") or _what_fails(document)
     model = document.subject.model.name or document.subject.model.path
     if model is None:
         return words("{start}{symptom}", start=Ours(form.title), symptom=symptom)

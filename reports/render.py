@@ -116,11 +116,17 @@ def _draw_markdown(view: View) -> str:
 
 
 def _draw_form(view: View, document: CaseDocument, form: Any) -> str:
-    from .forms import filled, title_of  # noqa: PLC0415 - only for this format
+    from .forms import filled, server_of_another, title_of  # noqa: PLC0415 - only for this format
 
     template = environment().get_template("bug_report.md.j2")
     return tidy(
-        template.render(view=view, form=form, fields=filled(form, view, document), title=title_of(form, document))
+        template.render(
+            view=view,
+            form=form,
+            fields=filled(form, view, document),
+            title=title_of(form, document),
+            other=server_of_another(form, document),
+        )
     )
 
 

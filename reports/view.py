@@ -347,6 +347,7 @@ class View:
     stack_basis: str
     causes: tuple[CauseRow, ...]
     open: tuple[tuple[str, str], ...]
+    open_more: int
     open_unseen: tuple[str, ...]
     set_aside: tuple[tuple[str, str, Words, Text], ...]
     also_aside: tuple[str, ...]

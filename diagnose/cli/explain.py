@@ -142,7 +142,12 @@ def _fact(fact: ExplainedFact) -> str:
     if fact.why_unknown is not None or fact.found is None:
         note = f" ({visible(spoken(fact.note))})" if fact.note else ""
         return f"{fact.id}: {words('unknown')}, {WHY_UNKNOWN[fact.why_unknown] if fact.why_unknown else ''}{note}"
-    unit = f" {fact.unit}" if fact.unit and not isinstance(fact.found, bool) else ""
-    found = ", ".join(map(str, fact.found)) if isinstance(fact.found, tuple | list) else str(fact.found)
+    unit = f" {'×' if fact.unit == 'ratio' else fact.unit}" if fact.unit and not isinstance(fact.found, bool) else ""
+    found = ", ".join(map(_shown, fact.found)) if isinstance(fact.found, tuple | list) else _shown(fact.found)
     origin = f": {visible(fact.origin)}" if fact.origin else ""
     return f"{fact.id} = {visible(found)}{unit}  [{fact.source}{origin}]"
+
+
+def _shown(value: object) -> str:
+    """Give a value with the digits that matter."""
+    return f"{value:.4g}" if isinstance(value, float) and abs(value) < 10_000 else str(value)

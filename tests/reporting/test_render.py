@@ -117,7 +117,7 @@ def test_what_is_not_known_says_why() -> None:
 
 
 def test_a_clue_that_does_not_hold_is_not_told_as_if_it_did() -> None:
-    assert "An allocation failed – does not hold" in drawn("spill", "md")
+    assert "no: An allocation failed" in drawn("spill", "md")
 
 
 def test_each_chart_has_a_text_form_beside_it() -> None:
@@ -421,3 +421,64 @@ def test_words_of_a_document_never_choose_a_format() -> None:
     report = render(CaseDocument.model_validate(whole), lang="ko", translate=lambda text: text + " ")
     assert "__class__" in report
     assert len(report) < LONGEST_MARKDOWN
+
+
+def _unmeasured(**changes: object) -> CaseDocument:
+    """A log of a load that failed, of which no symptom was told."""
+    whole = bare().model_dump(mode="json", by_alias=True)
+    whole["case"]["symptom"] = None
+    whole["subject"]["backend"] = {"name": "llama.cpp", "version": "b6123", "build": "6123 (79c1160b)"}
+    whole["subject"]["model"] = {}
+    whole["subject"]["window"] = {"in_force": 65_536}
+    whole["window"]["in_force"] = 65_536
+    whole["subject"]["hardware"]["devices"] = [{"id": "0", "name": "A card", "free_bytes": 2**30}]
+    failed = "common_init_from_params: failed to create context with model 'models/some-7b.gguf'"
+    whole["log_lines"].append({"text": failed, "log": "a.log", "line": 90, "worth": 9, "is_error": True})
+    return CaseDocument.model_validate(whole | changes)
+
+
+def _form(document: CaseDocument, target: str) -> str:
+    return render(document, "bug-report", target=target, redactor=Redactor(local=False))
+
+
+def test_a_form_of_what_was_not_measured_claims_no_measurement() -> None:
+    """Each sentence only where it is true: nothing was sent, and the server never came up."""
+    form = _form(_unmeasured(), "llama.cpp")
+    assert "Eval bug: out of memory while the model is loaded" in form
+    assert "Nothing was measured" in form
+    assert "the server starts with a window of 65,536 tokens" in form
+    assert "`llama.cpp 6123 (79c1160b)`" in form
+    assert "some-7b.gguf" in form.partition("### Models")[2].partition("###")[0]
+    for untrue in ("Pass criteria", "Measured by", "measurements", "settings below", "accepted and used", "memory unknown", "long context fails"):  # fmt: skip
+        assert untrue not in form, untrue
+    measured = drawn("spill", "bug-report", "llama.cpp")
+    assert "Pass criteria were fixed before the first length" in measured
+    assert "What the measurements point to" in measured
+
+
+def test_a_form_of_another_project_says_that_the_case_is_not_of_it() -> None:
+    form = _form(_unmeasured(), "ollama")
+    version = form.partition("### Ollama version")[2].partition("###")[0]
+    assert version.strip().startswith("unknown")
+    assert "Attention: this form is for `Ollama`" in form
+    assert "Attention" not in _form(_unmeasured(), "llama.cpp")
+
+
+def test_a_question_costs_no_tokens_and_a_ratio_is_rounded() -> None:
+    whole = spill().model_dump(mode="json", by_alias=True)
+    whole["next_test"] = {"kind": "answer", "variable": "a", "question": "Why?", "cost": {"minutes": 0.3, "quality": "none"}}  # fmt: skip
+    for value, said in ((0.581709956725201, "58 %"), (1.7391, "1.74 ×")):
+        fact = whole["verdict"]["causes"][0]["clues"][0]["facts"][0]
+        fact |= {"found": value, "unit": "ratio", "found_words": [], "why_unknown": None}
+        report = render(CaseDocument.model_validate(whole), redactor=Redactor(local=False))
+        assert "minutes: 0.3; no tokens" in report
+        assert said in report
+        assert str(value) not in report
+
+
+def test_causes_that_nothing_speaks_for_are_counted_not_listed() -> None:
+    whole = bare().model_dump(mode="json", by_alias=True)
+    whole["verdict"]["set_aside"] = [{"id": f"cause-{n}", "band": "unlikely", "words": f"Cause {n}"} for n in range(30)]
+    report = render(CaseDocument.model_validate(whole), redactor=Redactor(local=False))
+    assert "Causes that did not apply: 30." in report
+    assert "cause-7" not in report
