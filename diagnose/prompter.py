@@ -298,6 +298,12 @@ class Keys:
                 event.app.exit(result=way)
 
             bindings.add(key, eager=True)(leave)
+
+        def interrupt(event: Any) -> None:
+            event.app.exit(exception=KeyboardInterrupt)
+
+        # the key arrives as a character, but a signal from elsewhere as this; a choice ignores it by default
+        bindings.add("<sigint>", eager=True)(interrupt)
         asked.application.key_bindings = merge_key_bindings([asked.application.key_bindings, bindings])
         return asked.unsafe_ask()
 

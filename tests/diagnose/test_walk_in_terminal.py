@@ -173,7 +173,7 @@ def test_the_walk_with_arrow_keys_is_finished_in_seven_questions_and_goes_on_aft
     assert f"127.0.0.1:{server}" in shown
     screen.press(ENTER)
     screen.wait_for(r"go\s+on\s+with")
-    time.sleep(1.5)
+    time.sleep(0.7)
     os.killpg(screen.process.pid, signal.SIGINT)
     assert screen.end() == 130
     assert (folder / "journal.jsonl").is_file()
@@ -192,3 +192,12 @@ def test_the_walk_with_arrow_keys_is_finished_in_seven_questions_and_goes_on_aft
     assert "Next test" in screen.shown
     # No line is wider than the terminal but those that are there to be copied.
     assert (folder / "report.md").is_file()
+
+
+def test_an_interrupt_that_comes_as_a_signal_ends_a_choice_too(server: int, tmp_path: Path) -> None:
+    """Law: what is waited for may be a key or a request; an interrupt ends it with 130 either way."""
+    screen = Screen(tmp_path)
+    screen.wait_for(r"\[1/7\]")
+    time.sleep(0.5)
+    os.killpg(screen.process.pid, signal.SIGINT)
+    assert screen.end() == 130
