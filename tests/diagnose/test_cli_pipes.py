@@ -79,6 +79,20 @@ def test_triage_reads_what_is_piped_into_it(home):
     assert any("cudaMalloc" in one["text"] for one in json.loads(done.stdout)["log_lines"])
 
 
+@pytest.mark.parametrize("shown", ["md", "html", "json", "bug-report", "terminal"])
+def test_a_piped_triage_leaves_no_file_behind(home, shown):
+    """The report in the current folder is that of ``run`` and ``demo`` alone."""
+    before = sorted(path.name for path in Path.cwd().iterdir())
+    subprocess.run(
+        [*TOOL, "triage", "--format", shown, "--for", "llama.cpp"],
+        input=LOG,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sorted(path.name for path in Path.cwd().iterdir()) == before
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")  # noqa: PTH110 - a device
 def test_an_output_that_is_full_is_said_in_one_line(home):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
