@@ -190,7 +190,9 @@ def _control(known: Known) -> Probe | None:
 def _damage(known: Known) -> Probe:
     """Make the look for damage, at a length that passed and that every run of the case asks alike."""
     shape, earlier = known.shape, known.earlier
-    tokens = min(DAMAGE_TOKENS, max(known.passed, default=DAMAGE_TOKENS), shape.window // 2)
+    # beside a control it is asked before the ladder, when only the shortest length is known to pass
+    most = DAMAGE_TOKENS if known.control_url else max(known.passed, default=DAMAGE_TOKENS)
+    tokens = min(DAMAGE_TOKENS, most, shape.window // 2)
     if earlier and earlier[-1][1].tokens and earlier[-1][1].tokens <= shape.window - shape.output_tokens:
         tokens = earlier[-1][1].tokens
     style = known.base.style if known.base is not None else "completion"

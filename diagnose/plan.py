@@ -63,8 +63,11 @@ def order_for(
     ``control``: a control server was given; without one nothing is compared. ``soak``: a session of many turns was asked for, or the answers say that
     it happens in one (:func:`over_many_turns`). ``damage``: the cache is quantised, or another run of the case under another type was asked the same.
     """
-    order = ORDER.get(symptom, ORDER[None])
-    more = (("damage", damage), ("control", control), ("soak", soak))
+    order = list(ORDER.get(symptom, ORDER[None]))
+    if damage and control:
+        # two servers side by side answer in one run what else takes two, for less than the ladder costs
+        order.insert(order.index("ladder"), "damage")
+    more = (("damage", damage and not control), ("control", control), ("soak", soak))
     return (*order, *(name for name, wanted in more if wanted))
 
 

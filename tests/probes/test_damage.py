@@ -159,4 +159,7 @@ def test_bits_of_a_type(kind, bits):
 
 def test_it_is_asked_where_the_cache_is_quantised():
     assert "damage" not in order_for("forgetting")
-    assert "damage" in order_for("forgetting", damage=True)
+    assert order_for("forgetting", damage=True)[-1] == "damage"
+    beside = order_for("forgetting", damage=True, control=True)
+    assert beside.index("damage") < beside.index("ladder")
+    assert beside.count("damage") == 1
