@@ -307,10 +307,10 @@ def _slow(draw: _Draw, model: Path) -> Scenario:
             ("prompt-cache-not-implemented",),
         )
     if fault == "draft":
-        draft = rewritten(model, "rope.freq_base", 2000.0, "guesses-badly")
+        draft = rewritten(model, "rope.freq_base", 100.0, "guesses-badly")
         return Scenario(
             "slow-long-context",
-            ("-c", str(SHORT_WINDOW), "-np", "1", "-md", str(draft), "--draft-max", "8"),
+            ("-c", str(SHORT_WINDOW), "-np", "1", "-md", str(draft), "--draft-max", "2"),
             _answers("slow-long-context"),
             "a draft model that is as slow as the model and often wrong",
             ("speculative-overhead",),

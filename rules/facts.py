@@ -1527,6 +1527,9 @@ NEAR_POWER_OF_TWO = _yes(
 )
 DRAFT_WINDOW_FULL = _yes("speculation.draft_window_full", words("The text is longer than the draft's own window"))
 DRAFT_ACCEPTED = _share("speculation.accepted", words("Share of drafted tokens that were accepted"))
+DRAFT_ACCEPTED_LONG = _share(
+    "speculation.accepted_long", words("Share of drafted tokens that were accepted in a longer answer: the median")
+)
 SPECULATION_GAIN = _ratio(
     "speculation.gain",
     words("Generation speed with speculation, as a multiple of the speed without it: at best"),

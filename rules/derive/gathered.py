@@ -22,6 +22,7 @@ from rules.facts import (
     COMPUTE_BYTES,
     DEVICE_TOTAL_BYTES,
     DRAFT_ACCEPTED,
+    DRAFT_ACCEPTED_LONG,
     DRAFT_WINDOW_FULL,
     FAILURE_KINDS,
     GPU_API,
@@ -412,7 +413,7 @@ def drafting(sight: Sight) -> Iterator[Reading]:
             return
 
 
-@derivation(reads=(LogEvent,), gives=(SPECULATION_GAIN,))
+@derivation(reads=(LogEvent,), gives=(SPECULATION_GAIN, DRAFT_ACCEPTED_LONG))
 def gain(sight: Sight) -> Iterator[Reading]:
     """What speculation multiplied the generation speed by, at best, from the log's times of answers, what was accepted in each, and the time of drafting.
 
@@ -421,13 +422,11 @@ def gain(sight: Sight) -> Iterator[Reading]:
     """
     logged = [(e, v) for e, v in sight.of(LogEvent)]
     totals = [(e, v) for e, v in logged if v.event == "speculation" and v.key == "drafting" and v.of]
-    if not totals:
-        return
-    evidence, total = totals[-1]
+    shares: list[tuple[float, Evidence]] = []
     tokens = steps = drafted = 0
     taken = 0.0
     written: LogEvent | None = None
-    for _e, event in logged:
+    for e, event in logged:
         if event.event == "timing" and event.phase == "generation" and event.key is None:
             written = event
         elif event.event == "speculation" and event.key == "acceptance" and written is not None:
@@ -435,10 +434,18 @@ def gain(sight: Sight) -> Iterator[Reading]:
             near = written.log == event.log and 0 <= event.line - written.line <= LINES_OF_AN_ANSWER
             answer, accepted = (written.tokens or 1) - 1, event.accepted or 0
             alone = written.count_seen == event.count_seen == 1
+            offered = event.count or event.of or 0
             if near and alone and written.seconds and answer >= LONG_ANSWER and accepted < answer:
                 tokens, steps = tokens + answer, steps + answer - accepted
-                drafted, taken = drafted + (event.count or event.of or 0), taken + written.seconds
+                drafted, taken = drafted + offered, taken + written.seconds
+                if offered >= ENOUGH_DRAFTED:
+                    shares.append((min(1.0, accepted / offered), e))
             written = None
+    if shares:
+        yield reading(DRAFT_ACCEPTED_LONG, statistics.median(share for share, _e in shares), shares[-1][1])
+    if not totals:
+        return
+    evidence, total = totals[-1]
     checking = taken - drafted * (total.seconds or 0.0) / (total.of or 1)
     if drafted >= ENOUGH_DRAFTED and 0 < checking <= taken:
         yield reading(SPECULATION_GAIN, tokens * checking / (steps * taken), evidence)

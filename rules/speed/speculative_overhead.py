@@ -22,6 +22,7 @@ from probes.evidence.words import words
 from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
 from rules.facts import (
     DRAFT_ACCEPTED,
+    DRAFT_ACCEPTED_LONG,
     DRAFT_WINDOW_FULL,
     FAILURE_KINDS,
     GENERATION_LONG,
@@ -51,6 +52,12 @@ RULE = Rule(
             SPECULATION_GAIN < 0.95,
             # an upper bound: above one it does not say that speculation gains, so nothing follows then
             if_true=DECISIVE,
+        ),
+        Clue(
+            # one token more for each step at best costs several of the draft's steps and the check of all of them
+            words("In longer answers fewer than one in six drafted tokens was accepted."),
+            DRAFT_ACCEPTED_LONG < 0.16,
+            if_true=STRONG,
         ),
         Clue(words("The draft's own window is full."), DRAFT_WINDOW_FULL.is_(True), if_true=STRONG),
         Clue(

@@ -521,6 +521,7 @@ def test_what_speculation_gains_is_bounded_by_the_steps_that_were_made_and_the_t
     drafted = line(15, "speculation", key="drafting", of=400, accepted=80, seconds=8.0)
     # 100 tokens in 60 steps: 4 s went into drafting 200 tokens, 1 s into 60 steps; 100 such steps take 1.67 s, and it took 5
     assert facts(written, accepted, drafted).value(f.SPECULATION_GAIN) == pytest.approx(100 * 1.0 / (60 * 5.0))
+    assert facts(written, accepted).value(f.DRAFT_ACCEPTED_LONG) == pytest.approx(0.2)
     # with a draft that costs nothing it is what the acceptance gives
     free = line(15, "speculation", key="drafting", of=400, accepted=80, seconds=0.0)
     assert facts(written, accepted, free).value(f.SPECULATION_GAIN) == pytest.approx(100 / 60)
