@@ -49,7 +49,7 @@ def demo(scenario: str, seed: str, home: Path) -> tuple[float, list[str]]:
 
 def main(chosen: list[str]) -> int:
     """Run the chosen ones, else all. 1 where something else was named than planted, or it took too long."""
-    from diagnose import demo as planting  # noqa: PLC0415 - the path is set above
+    from diagnose import demo as planting
 
     wrong = 0
     print(f"{'scenario':<24}{'seconds':>8}  {'right':<6} planted; named")
