@@ -558,7 +558,7 @@ def _measured(talk: Talk, options: RunOptions, api_key: str | None, *, yes: bool
         if aim.seen is None and aim.launch is None:
             return _judged_without_server(talk, case, options.model_copy(update={"url": None, "launch": None}))
         criteria = _criteria(talk)
-        plan = _forecast(talk, case, aim, criteria, options.budget_s)
+        plan = _forecast(talk, case, aim, criteria, options)
         announce(talk, aim, plan, options.budget_s)
         choice = "start" if yes else consents(talk)
         if choice == "start":
@@ -594,11 +594,20 @@ def core_of(answers: Mapping[str, Value], *, choose: bool) -> Sequence[Question]
     return [one for one in asked if one.id != left_out][: MOST_BEFORE - 1]
 
 
-def _forecast(talk: Talk, case: Case, aim: Aim, criteria: Criteria, budget_s: float) -> Forecast | None:
+def _forecast(talk: Talk, case: Case, aim: Aim, criteria: Criteria, options: RunOptions) -> Forecast | None:
     """Say what a run against what is aimed at would send; None where nothing is known of it before it answers."""
     if aim.seen is None:
         return None
-    return forecast(aim.seen, case.symptom, _target(talk), criteria, budget_s, case.payloads(Answer))
+    return forecast(
+        aim.seen,
+        case.symptom,
+        _target(talk),
+        criteria,
+        options.budget_s,
+        case.payloads(Answer),
+        control_url=options.control_url,
+        soak=options.soak,
+    )
 
 
 def _criteria(talk: Talk) -> Criteria:

@@ -182,13 +182,6 @@ class Http:
         """Close every connection."""
         self._client.close()
 
-    def with_base(self, base_url: str) -> Http:
-        """Make a client for another address with the same key."""
-        other = Http(base_url, None, self.connect_s)
-        if "Authorization" in self._client.headers:
-            other._client.headers["Authorization"] = self._client.headers["Authorization"]
-        return other
-
     def get(self, path: str, *, deadline_s: float = 10.0) -> Reply:
         """Send a GET. Non-2xx statuses come back; what could not be had raises (see the errors' tree)."""
         return self._whole("GET", path, None, deadline_s)

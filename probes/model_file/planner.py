@@ -7,7 +7,6 @@ given. Caches, states and the output buffer are exact; work space is the fitted 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from .compute import ERROR_BYTES, ERROR_SHARE, NOTHING, HostWeights, Phases, phases
@@ -18,7 +17,7 @@ from .shape import Shape, UnknownShapeError, read_shape
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 GIB = 1024**3
 DEFAULT_MARGIN = GIB
@@ -575,14 +574,3 @@ def replace_need(need: DeviceNeed, more: int) -> DeviceNeed:
 
 def _lacking(need: DeviceNeed) -> int:
     return need.need + need.device.margin_bytes - (need.device.free_bytes or 0)
-
-
-@lru_cache(maxsize=4)
-def _cached(path: str, _size: int, _time: int) -> Model:
-    return Model.read(path)
-
-
-def read_cached(path: str, stat: Callable[[str], os.stat_result]) -> Model:
-    """Read a model once for as long as its file does not change."""
-    status = stat(path)
-    return _cached(path, status.st_size, status.st_mtime_ns)
