@@ -12,14 +12,18 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 from diagnose.case import data_home
 from probes.evidence.answers import Answer
-from probes.evidence.errors import BadFileError, InputError, NotOfferedError
+from probes.evidence.errors import BadFileError, InputError, LaunchFailedError, NotOfferedError
 from probes.process import free_port
 
 SERVER = Path(__file__).with_name("llama_server.py")
@@ -43,7 +47,8 @@ class Scenario:
     causes: tuple[str, ...]
     """Causes, any of which is right; empty: nothing is wrong."""
     target: int | None = None
-    address_space_bytes: int | None = None
+    room: float | None = None
+    """An address-space limit on the server: what it maps before its model, and this many times the model file beside."""
     model: Path | None = None
     beside: str | None = None
     """What stands before the server, a kind of ``demo_beside``."""
@@ -86,6 +91,50 @@ def control(planted: Scenario, model: Path) -> Iterator[str | None]:
     finally:
         process.kill()
         process.wait()
+
+
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+"""What glibc keeps for each thread, 64 MiB and more of addresses, varies from run to run; with one arena a limit means the same each time."""
+
+
+def address_space_of(planted: Scenario, model: Path) -> int | None:
+    """Give the address-space limit of a scenario in bytes: what this server maps before it opens its model, plus the scenario's room.
+
+    How much that is depends on the machine (threads, libraries), so it is measured: the server is given a pipe for a model, and waits for it.
+    None where the scenario has no limit. LaunchFailedError where the server does not come so far.
+    """
+    if planted.room is None:
+        return None
+    from probes.launch import Server  # noqa: PLC0415 - only for this scenario
+
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = Path(folder) / "model.gguf"
+        os.mkfifo(pipe)
+        command = server_command(pipe, free_port(), planted.flags)
+        with Server(command, log_path=Path(folder) / "log", environment=ONE_ARENA) as server:
+            server.start()
+            ends = time.monotonic() + _TO_THE_MODEL_S
+            while (opened := _for_its_reader(pipe)) is None:
+                if server.ended() is not None or time.monotonic() > ends:
+                    raise LaunchFailedError("the embedded server does not come to its model; try another scenario")
+                time.sleep(0.02)
+            try:
+                mapped = psutil.Process(server.pid).memory_info().vms
+            finally:
+                os.close(opened)
+                server.stop(grace_s=0)  # it has nothing to end cleanly
+    return int(mapped + planted.room * model.stat().st_size)
+
+
+_TO_THE_MODEL_S = 60.0
+
+
+def _for_its_reader(pipe: Path) -> int | None:
+    """Open a pipe for writing: None while nobody has it open for reading, or waits in doing so."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
 
 
 def model_path(given: str | None = None) -> Path:
@@ -189,7 +238,7 @@ def _out_of_memory(draw: _Draw) -> Scenario:
             _answers("immediate-oom", window_wanted=1048576),
             "a cache for 1M tokens under an address-space limit",
             ("kv-cache-size",),
-            address_space_bytes=int(2.5 * GIB),
+            room=6.0,
         )
     return Scenario(
         "immediate-oom",
@@ -197,7 +246,7 @@ def _out_of_memory(draw: _Draw) -> Scenario:
         _answers("immediate-oom", window_wanted=WINDOW),
         "an address-space limit under which not even the weights fit",
         ("weights-leave-no-room",),
-        address_space_bytes=int(0.6 * GIB),
+        room=0.6,
     )
 
 

@@ -370,7 +370,7 @@ def announce(talk: Talk, aim: Aim, plan: Forecast | None, budget_s: float) -> No
     else:
         lines += [
             words("- The window is not known before the server answers; prompts go up to that length"),
-            words("- It ends after {budget} minutes at the latest", budget=max(1, round(budget_s / 60))),
+            words("- It ends after {budget} min at the latest", budget=max(1, round(budget_s / 60))),
         ]
     lines.append(words("- The texts are made up here: a story with facts to recall. Nothing of yours is sent"))
     if aim.seen is not None and not is_loopback(aim.seen.url):

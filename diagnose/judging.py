@@ -35,7 +35,11 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
         logs=bool(one.mine(LogEvent)),
         facts=facts,
     )
-    step = next_step(judgement, facts, ahead, tried(one.case, one.run) | _mended(one.case, one.run, facts))
+    past = tried(one.case, one.run) | _mended(one.case, one.run, facts) | _measured(one.case, one.run)
+    if _holds(one.case, one.run, judgement):
+        ahead, step = [], None
+    else:
+        step = next_step(judgement, facts, ahead, past)
     one.case.append("verdict", verdict.model_dump(mode="json"))
     if step is not None:
         # a change that gained nothing is undone before the next: its command is no part of what comes
@@ -44,6 +48,21 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
     said = [message(each).model_dump(mode="json") for each in most_useful(judgement, ahead)]
     one.case.append("note", {"would_decide": said})
     return verdict, step
+
+
+def _measured(case: Case, run: int) -> set[tuple[str, str]]:
+    """Give the tests that only say what to measure, where this run has measured it."""
+    return {(probe, repr(None)) for probe in case.done_probes(run)}
+
+
+def _holds(case: Case, run: int, judgement: Judgement) -> bool:
+    """Say whether all is well: nobody complains, all that was measured holds, and no cause is likely. Then nothing is proposed."""
+    return (
+        case.symptom is None
+        and not judgement.named
+        and not any(finding.band == "likely" for finding in judgement.findings)
+        and nothing_left(window_verdict(case, run))
+    )
 
 
 def _mended(case: Case, run: int, facts: Facts) -> set[tuple[str, str]]:

@@ -22,7 +22,8 @@ ORDER: Mapping[str | None, tuple[str, ...]] = {
     # symptom → probes in the order in which they tell most for that symptom
     "immediate-oom": ("allocation", "truncation", "asking", "recall", "ladder", "fixed-length"),
     "fixed-length-error": ("allocation", "truncation", "fixed-length", "asking", "recall", "ladder", "repeat"),
-    "slow-long-context": ("allocation", "truncation", "asking", "recall", "ladder", "cache-reuse", "speed"),
+    # a few short requests tell most causes of slow turns: they come before the lengths take the budget
+    "slow-long-context": ("allocation", "truncation", "cache-reuse", "asking", "recall", "ladder", "speed"),
     "forgetting": ("allocation", "truncation", "asking", "recall", "ladder", "cache-reuse"),
     "flaky": ("allocation", "truncation", "asking", "recall", "repeat", "ladder", "fixed-length", "cache-reuse"),
     None: ("allocation", "truncation", "asking", "recall", "ladder"),

@@ -321,12 +321,40 @@ class Keys:
             instruction=f"({hint}{keys})",
             input=self._input,
             output=self._output,
+            **({"key_bindings": _typed_anew(screen.chosen[0])} if screen.kind == "line" and screen.chosen else {}),
         ).unsafe_ask()
         typed = str(text).strip()
         way = next((way for key, way, _ in ways_of(screen) if typed.lower() == key), None)
         if way is not None:
             return way
         return typed or (Way.DO_NOT_KNOW if screen.do_not_know else "")
+
+
+def _typed_anew(stands_there: str) -> Any:
+    """Give keys by which typing or pasting replaces the text that stands there, as in a form whose field is marked.
+
+    A person who types another number behind it means that number alone; one who moves the cursor or deletes first edits it.
+    """
+    from prompt_toolkit.application import get_app  # noqa: PLC0415 - only in a terminal that can do it
+    from prompt_toolkit.filters import Condition  # noqa: PLC0415
+    from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
+    from prompt_toolkit.keys import Keys as Key  # noqa: PLC0415
+
+    bindings = KeyBindings()
+    untouched = Condition(
+        lambda: (
+            get_app().current_buffer.text == stands_there
+            and get_app().current_buffer.cursor_position == len(stands_there)
+        )
+    )
+
+    @bindings.add(Key.Any, filter=untouched)
+    @bindings.add(Key.BracketedPaste, filter=untouched)
+    def replace(event: Any) -> None:
+        event.current_buffer.text = ""
+        event.current_buffer.insert_text(event.data)
+
+    return bindings
 
 
 def can_move() -> bool:

@@ -7,6 +7,7 @@ the same output budget and sampling.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,6 +53,8 @@ CODE_TOKENS = 400
 """Output budget of the code change."""
 CHEAP_TOKENS = 4096
 """Up to this length the code change is asked also where it costs a prefill of its own."""
+MOST_LOOK = 0.15
+"""The look for the way of asking takes at most this share of what the budget has left, and one request more."""
 RESUMED = 0.5
 """A follow-up that had to process more than this share of its prompt was not resumed from the cache."""
 
@@ -458,8 +461,10 @@ def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[s
     """Look briefly, at a short length, in which way this model answers best: chat question (several or one) or completion.
 
     Gives the way, and the share of hits of each way that was tried; a way that does well ends the look. A model that reasons first is given the
-    room for it. A server without one of the endpoints is asked in the other.
+    room for it. A server without one of the endpoints is asked in the other. On a server so slow that the look would take much of what the budget
+    has left, it ends with what is known by then: the lengths are what the budget is for.
     """
+    ends = time.monotonic() + MOST_LOOK * context.time_left()
     sample = list(text.canaries[:: max(1, len(text.canaries) // 4)])[:4]
     shares: dict[str, float] = {}
     ways = {
@@ -469,10 +474,12 @@ def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[s
     }
     reasoning = False
     for name, way in ways.items():
-        share, thinks = _share_of(context, text, way, sample)
+        if shares and time.monotonic() > ends:
+            break
+        share, thinks = _share_of(context, text, way, sample, ends)
         if thinks and way.style == "question":
             reasoning = True
-            share, _ = _share_of(context, text, replace(way, reasoning=True), sample)
+            share, _ = _share_of(context, text, replace(way, reasoning=True), sample, ends)
         if share is not None:
             shares[name] = share
             if share >= WELL:
@@ -485,15 +492,20 @@ def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[s
 
 
 def _share_of(
-    context: ProbeContext, text: RungText, way: Asking, sample: Sequence[Canary]
+    context: ProbeContext, text: RungText, way: Asking, sample: Sequence[Canary], ends: float
 ) -> tuple[float | None, bool]:
-    """Ask a sample in one way: the share of hits (None where that way is not offered), and whether the model was seen to reason."""
+    """Ask a sample in one way: the share of hits (None where that way is not offered), and whether the model was seen to reason.
+
+    After ``ends``, by the monotonic clock, nothing more is asked than the first.
+    """
     if not sample:
         return None, False
     attempts = Attempts(context, way)
     asked = list(sample) if way.several or way.style == "completion" else list(sample)[:2]
     thinks = False
     for group in _groups(asked, SEVERAL if way.several else 1):
+        if attempts.hits and time.monotonic() > ends:
+            break
         try:
             completion = attempts.ask(text.text, group, cold=False, tokens=text.tokens, measured=False)
         except NotOfferedError:
@@ -504,4 +516,4 @@ def _share_of(
         attempts.score(completion, group)
         if thinks and not way.reasoning:
             break
-    return sum(hit for _canary, hit in attempts.hits) / len(asked), thinks
+    return sum(hit for _canary, hit in attempts.hits) / max(1, len(attempts.hits)), thinks

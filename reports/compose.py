@@ -180,6 +180,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         ),
         target=document.ladder.target if document.ladder else None,
         next_test=_next_test(make, document.next_test),
+        no_next_test=words("Nothing has to be changed.") if good else words("Nothing is left to try."),
         criteria=criteria(document),
         baseline=areas,
         rungs=rows,

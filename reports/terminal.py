@@ -71,7 +71,7 @@ def draw(view: View, console: Console) -> None:
     head(words("Next test"))
     test = view.next_test
     if test is None:
-        put(words("Nothing is left to try."))
+        put(view.no_next_test)
     else:
         put(test.lead, "bold")
         if test.command:

@@ -335,6 +335,8 @@ class View:
     questions: tuple[Question, ...]
     target: int | None
     next_test: Test | None
+    no_next_test: Words
+    """What is said where there is none."""
     criteria: tuple[Item, ...]
     baseline: tuple[Area, ...]
     rungs: tuple[RungRow, ...]

@@ -48,8 +48,8 @@ def demo_command(
     command = demo.server_command(planted.model or path, port, planted.flags)
     options = RunOptions(
         launch=command,
-        launch_env={"CTXDOCTOR_END_WITH_PARENT": "1"},
-        address_space_bytes=planted.address_space_bytes,
+        launch_env={"CTXDOCTOR_END_WITH_PARENT": "1", **(demo.ONE_ARENA if planted.room else {})},
+        address_space_bytes=demo.address_space_of(planted, path),
         target=planted.target,
         output_tokens=128,
         budget_s=opt.duration(budget),

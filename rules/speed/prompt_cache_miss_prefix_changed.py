@@ -129,7 +129,7 @@ RULE = Rule(
             ),
         ),
         Test(
-            variable="cache_reuse",
+            variable="cache-reuse",
             kind="probe",
             minutes=4,
             reason=words(

@@ -79,7 +79,7 @@ RULE = Rule(
     ),
     tests=(
         Test(
-            variable="cache_reuse",
+            variable="cache-reuse",
             kind="probe",
             minutes=3,
             reason=words(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -28,6 +29,9 @@ CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[=>78]|\x1b\][^\x07]*\x07|
 
 class Screen:
     """A program in a pseudo-terminal of 80 by 30, what it has shown, and keys for it."""
+
+    open: ClassVar[list[Screen]] = []
+    """Those that were started and not ended."""
 
     def __init__(self, home: Path, *arguments: str, term: str = "xterm-256color") -> None:
         import pty
@@ -47,6 +51,7 @@ class Screen:
             stdin=slave, stdout=slave, stderr=slave, cwd=home, env=environment, close_fds=True, start_new_session=True,
         )  # fmt: skip
         os.close(slave)
+        Screen.open.append(self)
         self.shown = ""
         self.read_to = 0
 
@@ -91,7 +96,18 @@ class Screen:
         code = self.process.wait(1)
         self.read(0.2)
         os.close(self.master)
+        Screen.open.remove(self)
         return code
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    while Screen.open:
+        screen = Screen.open.pop()
+        screen.process.kill()
+        screen.process.wait()
+        os.close(screen.master)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +180,7 @@ def test_the_walk_with_arrow_keys_is_finished_in_seven_questions_and_goes_on_aft
             shown += "" if "address" in shown else screen.wait_for("another address")
             choose_server(screen, shown, server)
         elif "How long should" in question:
-            screen.press("1", "2", "0", "0", ENTER)
+            screen.press("1", "2", "0", "0", ENTER)  # in the place of the window that the server told
         else:
             screen.press("?", *([ENTER] if is_typed(shown) else []))
     assert max(seen) <= 7

@@ -46,6 +46,16 @@ def test_a_rule_argues_both_ways_and_proposes_something(rule):
     assert set(rule.prior) <= set(SYMPTOMS)
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
+def test_what_is_proposed_to_be_measured_or_asked_is_there_by_that_name(rule):
+    """By another name it would be proposed again in the run that has just done it."""
+    from diagnose.plan import GIVES
+    from diagnose.questions import QUESTIONS
+
+    assert {test.variable for test in rule.tests if test.kind == "probe"} <= set(GIVES)
+    assert {test.variable for test in rule.tests if test.kind == "answer"} <= {one.id for one in QUESTIONS}
+
+
 BY_HAND = {"client.ctx", "max_tokens", "iogpu.wired_limit_mb", "pipeline_copies"}
 """Variables that no server's command line has: the client's, the system's, the build's."""
 
