@@ -1,0 +1,57 @@
+"""Settings that a log prints as a whole, as Configuration: vLLM's ``non-default args`` at each start."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from probes.evidence.events import LogEvent
+from probes.evidence.subject import Configuration
+
+_PAIR = re.compile(
+    r"""['"](?P<name>\w{1,80})['"]:\s(?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[\d.]+(?:e[+-]?\d+)?|True|False|\[[^\[\]{}]*\]|\{[^{}]*\})(?=[,}])"""
+)
+_MOST = 4096
+
+
+def settings_told(events: Iterable[LogEvent]) -> tuple[LogEvent, Configuration] | None:
+    """Give the settings of the newest start that a log prints, and the event that has them; None where it prints none. Never raises on bad input."""
+    newest = None
+    for event in events:
+        if event.event == "command" and event.dialect == "vllm" and isinstance(event.value, str):
+            newest = event
+    if newest is None:
+        return None
+    from probes.backends.commands import parse_named
+
+    read = parse_named(_named(str(newest.value)), "vllm", source="log")
+    return (newest, read) if read.settings else None
+
+
+def _named(printed: str) -> Mapping[str, Any]:
+    """Read a dictionary as Python prints it, also one whose end is cut off or that holds what is no plain value."""
+    found: dict[str, Any] = {}
+    for match in _PAIR.finditer(printed[:_MOST]):
+        try:
+            value = ast.literal_eval(match["value"])
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if match["name"] == "model_tag":
+            found.setdefault("model", value)
+        elif isinstance(value, dict):
+            # a part of its own, which is written as JSON on the command line
+            found[match["name"]] = _json(value)
+        else:
+            found[match["name"]] = value
+    return found
+
+
+def _json(value: dict[Any, Any]) -> str:
+    import json
+
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return "{}"
