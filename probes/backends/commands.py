@@ -780,13 +780,8 @@ def _settle(reader: _Reader, backend: str | None) -> None:
     shift = reader.settings.get("context_shift")
     if shift is not None and shift.value in {"on", "off"}:
         reader.put(["context_shift"], shift.value == "on", shift.raw)
-    if backend == "koboldcpp" and "rope" in reader.settings:
-        rope = reader.settings.pop("rope")
-        # a scale of 0 means that the server chooses both by itself
-        if rope.value[0] > 0:
-            reader.put(["rope_freq_scale"], rope.value[0], rope.raw)
-            if len(rope.value) > 1:
-                reader.put(["rope_freq_base"], rope.value[1], rope.raw)
+    if backend == "koboldcpp":
+        _settle_koboldcpp(reader)
     spec = reader.settings.get("speculation")
     if spec is not None and isinstance(spec.value, list):
         reader.put(["speculation"], ",".join(spec.value), spec.raw)
@@ -797,6 +792,30 @@ def _settle(reader: _Reader, backend: str | None) -> None:
     extra = reader.settings.get("extra_flags")
     if backend == "text-generation-webui" and extra is not None and isinstance(extra.value, str):
         _read_extra_flags(reader, extra)
+
+
+def _settle_koboldcpp(reader: _Reader) -> None:
+    if "rope" in reader.settings:
+        rope = reader.settings.pop("rope")
+        # a scale of 0 means that the server chooses both by itself
+        if rope.value[0] > 0:
+            reader.put(["rope_freq_scale"], rope.value[0], rope.raw)
+            if len(rope.value) > 1:
+                reader.put(["rope_freq_base"], rope.value[1], rope.raw)
+    flash, values = reader.settings.get("flash_attention"), reader.settings.get("kv_type_v")
+    off = flash is not None and flash.value in {False, "off"}
+    if off and flash is not None and values is not None and values.value not in {"f16", "bf16"}:
+        # without flash attention the one option quantises the keys alone
+        reader.put(["kv_type_v"], "f16", f"{values.raw} {flash.raw}")
+    batch = reader.settings.get("batch")
+    if batch is not None and isinstance(batch.value, int) and batch.value <= 0:
+        reader.put(["batch", "ubatch"], 1, batch.raw)  # -1 is written, and token by token is meant
+    slots = reader.settings.get("parallel")
+    if slots is not None and isinstance(slots.value, int):
+        if slots.value > 1:
+            reader.put(["context_shift"], False, slots.raw)  # several at once are never shifted
+        else:
+            reader.put(["parallel"], 1, slots.raw)
 
 
 def _read_speculative_json(reader: _Reader, spec: Setting) -> None:
@@ -874,20 +893,6 @@ def parse_modelfile(text: str, *, source: Source = "file") -> Configuration:
             reader.flag(Flag((variable,), kind), match.group(2).strip('"'), line.strip())
         elif re.match(r"\s*FROM\s+\S", line, re.IGNORECASE):
             reader.put(["model_path"], line.split(None, 1)[1].strip()[:4096], line.strip())
-    return Configuration(settings=reader.settings, unread=reader.unread)
-
-
-def parse_options(options: Mapping[str, Any], *, source: Source = "server") -> Configuration:
-    """Read an Ollama request's ``options``, or a map of its model parameters."""
-    reader = _Reader(source)
-    for name, value in options.items():
-        if name in MODELFILE and isinstance(value, str | int | float | bool):
-            variable, kind = MODELFILE[name]
-            reader.flag(
-                Flag((variable,), kind),
-                str(value).lower() if isinstance(value, bool) else str(value),
-                f"{name}={value}",
-            )
     return Configuration(settings=reader.settings, unread=reader.unread)
 
 

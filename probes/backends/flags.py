@@ -7,7 +7,7 @@ or ``"all"``; ``onoff`` ``"on"``, ``"off"`` or ``"auto"``; ``bool`` True or Fals
 ``floats`` and ``texts`` lists; ``map`` through ``values``. Spellings are compared without regard to ``_`` and ``-`` after a double dash.
 
 Sources: llama.cpp's server README and common/arg.cpp, ik_llama.cpp's docs/parameters.md, beellama.cpp's docs/beellama-args.md, mlx_lm.server's own
-parser (0.32.2), vLLM 0.33, SGLang 0.5.23, KoboldCpp 1.102, TabbyAPI, text-generation-webui 4.7.3, llama-cpp-python 0.3.35, Ollama 0.33, lms.
+parser (0.32.2), vLLM 0.33, SGLang 0.5.23, KoboldCpp 1.102 and 1.116, TabbyAPI, text-generation-webui 4.7.3, llama-cpp-python 0.3.35, Ollama 0.33, lms.
 """
 
 from __future__ import annotations
@@ -407,38 +407,51 @@ MLX_LM: tuple[Flag, ...] = (
 )
 
 KOBOLDCPP: tuple[Flag, ...] = (
-    _flag("model_path", "text", "--model"),
+    _flag("model_path", "text", "--model -m"),
     _flag("config_file", "text", "--config"),
-    _flag("ctx", "int", "--contextsize"),
-    _flag("gpu_layers", "layers", "--gpulayers"),
-    _flag("tensor_split", "floats", "--tensor_split --tensorsplit", repeats=True),
-    _flag("main_gpu", "int", "--maingpu"),
-    _flag("flash_attention", "switch", "--flashattention --flash_attn", off="--noflashattention"),
+    _flag("ctx", "int", "--contextsize --ctx-size -c"),
+    _flag("gpu_layers", "layers", "--gpulayers --gpu-layers --n-gpu-layers -ngl", bare=1),
+    _flag("tensor_split", "floats", "--tensor_split --tensorsplit -ts", repeats=True),
+    _flag("split_mode", "text", "--splitmode --split-mode -sm"),
+    _flag("main_gpu", "int", "--maingpu --main-gpu -mg"),
+    _flag(
+        "flash_attention",
+        "switch",
+        "--flashattention --flash_attn -fa",
+        off="--noflashattention --no-flash-attn -nofa",
+    ),
+    # numbers in older versions, which newer ones still take
     _flag(
         "kv_type_k kv_type_v",
         "map",
         "--quantkv",
-        values=MappingProxyType({"0": "f16", "1": "q8_0", "2": "q4_0", "3": "bf16"}),
+        values=MappingProxyType(
+            {"0": "f16", "1": "q8_0", "2": "q4_0", "3": "bf16"}
+            | {name: name for name in ("f16", "bf16", "q8_0", "q5_1", "q4_0")}
+        ),
     ),
-    _flag("batch", "int", "--blasbatchsize --batchsize"),
+    _flag("batch ubatch", "int", "--blasbatchsize --batchsize --batch-size -b"),
     _flag("rope", "floats", "--ropeconfig", repeats=True),
-    _flag("model_overrides", "texts", "--overridekv", repeats=True),
-    _flag("overrides", "texts", "--overridetensors", repeats=True),
-    _flag("cpu_moe", "int", "--moecpu"),
+    _flag("model_overrides", "texts", "--overridekv --override-kv", repeats=True),
+    _flag("overrides", "texts", "--overridetensors --override-tensor -ot", repeats=True),
+    _flag("cpu_moe", "int", "--moecpu --n-cpu-moe -ncmoe", bare=999),
     _flag("mmproj", "text", "--mmproj"),
-    _flag("mmproj_offload", "switch", "--mmprojgpu", off="--mmprojcpu"),
-    _flag("draft_model", "text", "--draftmodel"),
-    _flag("draft_n_max", "int", "--draftamount"),
-    _flag("draft_gpu_layers", "layers", "--draftgpulayers"),
-    _flag("context_shift", "switch", "--contextshift", off="--noshift"),
+    _flag("mmproj_offload", "switch", "--mmprojgpu", off="--mmprojcpu --no-mmproj-offload"),
+    _flag("draft_model", "text", "--draftmodel --model-draft -md"),
+    _flag("draft_n_max", "int", "--draftamount --draft-max --draft-n --spec-draft-n-max"),
+    _flag("draft_gpu_layers", "layers", "--draftgpulayers --gpu-layers-draft --n-gpu-layers-draft -ngld"),
+    _flag("context_shift", "switch", "--contextshift", off="--noshift --no-context-shift"),
     _flag("fast_forward", "switch", "--fastforward", off="--nofastforward"),
     _flag("smart_context", "switch", "--smartcontext"),
-    _flag("swa", "switch", "--useswa"),
+    _flag("smart_cache", "int", "--smartcache", bare=1),
+    _flag("swa_full", "switch", "--noswa --swa-full", off="--useswa"),
+    _flag("parallel", "int", "--parallelrequests --continuous-batching --contbatch"),
+    _flag("fit", "switch", "--autofit --fit -fit"),
     _flag("threads", "int", "-t --threads"),
-    _flag("threads_batch", "int", "--blasthreads"),
+    _flag("threads_batch", "int", "--blasthreads --batchthreads --threadsbatch --threads-batch"),
     _flag("mmap", "switch", "--usemmap", off="--nommap"),
-    _flag("mlock", "switch", "--usemlock"),
-    _flag("low_vram", "switch", "--lowvram"),
+    _flag("mlock", "switch", "--usemlock --mlock"),
+    _flag("low_vram", "switch", "--lowvram -nkvo --no-kv-offload"),
     _flag("default_output", "int", "--defaultgenamt"),
     _flag("multiuser", "int", "--multiuser", bare=1),
     _flag("host", "text", "--host"),

@@ -15,6 +15,7 @@ from probes.evidence.subject import ModelIdentity, WindowReading
 
 _DUMMY_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
 _STOPPED = {0: "length", 1: "stop", 2: "stop"}
+MOST_IDS = 65_535
 
 
 class KoboldReading(StreamReading):
@@ -103,8 +104,20 @@ class KoboldCpp(OpenAiCompatible):
             text = text[cut:]
         return counted
 
+    def count_chat_tokens(self, messages: Sequence[dict[str, str]]) -> int:
+        """``POST /api/extra/tokencount`` with messages, which newer versions write out by their template; older ones see no text in them."""
+        body = {"messages": list(messages), "special": True}
+        reply = self.http.post_json("/api/extra/tokencount", body, deadline_s=60)
+        told = reply.json_object() if reply.status == 200 else {}
+        counted = count(told.get("value"))
+        if not counted or not told.get("prompt"):
+            raise NotOfferedError("this version of KoboldCpp cannot count a chat without running it")
+        return counted
+
     def detokenize(self, tokens: Sequence[int]) -> str:
-        """``POST /api/extra/detokenize``."""
+        """``POST /api/extra/detokenize``; it answers an empty text for 65,536 ids or more."""
+        if len(tokens) > MOST_IDS:
+            raise NotOfferedError(f"KoboldCpp's detokenizer takes at most {MOST_IDS} tokens at once")
         reply = self.http.post_json("/api/extra/detokenize", {"ids": list(tokens)}, deadline_s=60)
         told = reply.json_object() if reply.status == 200 else {}
         text = told.get("result")
@@ -148,7 +161,10 @@ class KoboldCpp(OpenAiCompatible):
                 update["processed_tokens"] = prompt
         if generated is not None:
             update["generated_tokens"] = generated
-        update["server_prompt_s"] = seconds(after.get("last_process_time"))
+        processed = update.get("processed_tokens", told.processed_tokens)
+        if processed is not None and processed == update.get("prompt_tokens", told.prompt_tokens):
+            # It tells the time of a token that it read, times all tokens of the prompt: right only where none was read before.
+            update["server_prompt_s"] = seconds(after.get("last_process_time"))
         update["server_generation_s"] = seconds(after.get("last_eval_time"))
         stopped = after.get("stop_reason")
         if told.finish is None and isinstance(stopped, int):

@@ -11,6 +11,7 @@ llama-swap's ``config.yaml`` (each model's command); llama-server's presets (``.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import math
@@ -286,12 +287,37 @@ def _koboldcpp(data: Mapping[str, Any], _model: str | None) -> Configuration:
         del told["moecpu"]
     if told.get("gpulayers") == -1:
         told["gpulayers"] = "auto"
+    for newer, older in (("noflashattention", "flashattention"), ("noswa", "useswa")):
+        # versions in which it is on by itself write the option of before as well, and look at it no more
+        if newer in told:
+            told.pop(older, None)
+    if told.get("autofit") is False:
+        del told["autofit"]  # layers that are left to the server are fitted without it, too
     path = told.pop("model_param", None)
     if isinstance(told.get("model"), list):
         told["model"] = told["model"][0]
     if isinstance(path, str):
         told.setdefault("model", path)
     return parse_named(told, "koboldcpp")
+
+
+_OPTIONS = re.compile(r"\bNamespace\((?P<told>[^\n]{20,20000})\)[^\S\n]*$", re.MULTILINE)
+
+
+def read_printed_options(text: str) -> Configuration | None:
+    """Read the options that KoboldCpp prints when it starts, ``Namespace(model=[…], contextsize=8192, …)``: the last in the text, None without any."""
+    for match in reversed(list(_OPTIONS.finditer(text))[-20:]):
+        told: dict[str, Any] = {}
+        try:
+            call = ast.parse(f"_({match['told']})", mode="eval").body
+            for word in call.keywords if isinstance(call, ast.Call) else ():
+                if word.arg is not None:
+                    told[word.arg] = ast.literal_eval(word.value)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            continue
+        if "contextsize" in told:
+            return _koboldcpp(told, None)
+    return None
 
 
 def _tabbyapi(data: Mapping[str, Any], _model: str | None) -> Configuration:

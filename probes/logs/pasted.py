@@ -415,6 +415,19 @@ def _settings(text: str, code: str, prose: str, name: str) -> list[Evidence]:
         configuration = parse_command([], variables, backend, source="report")
         if configuration.settings:
             evidence.append(found(configuration, source="report", origin=f"{name}, environment"))
+    if "contextsize=" in text:
+        from probes.backends.settings_files import read_printed_options  # noqa: PLC0415 - few reports hold such a line
+
+        printed = read_printed_options(text)
+        if printed is not None and printed.settings:
+            settings = {key: one.model_copy(update={"source": "report"}) for key, one in printed.settings.items()}
+            evidence.append(
+                found(
+                    printed.model_copy(update={"settings": settings}),
+                    source="report",
+                    origin=f"{name}, printed options",
+                )
+            )
     for words in _listed_commands(code):
         backend = detect_backend(words) or _flags_backend({word.split("=", 1)[0] for word in words}) or "llama.cpp"
         configuration = parse_command(words, None, backend, source="report")

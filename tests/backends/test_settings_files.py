@@ -117,6 +117,7 @@ def values(configuration: Configuration) -> dict:
                 "kv_type_v": "q8_0",
                 "flash_attention": "on",
                 "batch": 512,
+                "ubatch": 512,
                 "tensor_split": [3.0, 1.0],
                 "context_shift": True,
                 "smart_context": False,

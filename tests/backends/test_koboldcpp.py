@@ -1,0 +1,106 @@
+"""KoboldCpp's settings in its older and newer spellings: its command line, its files, and the options that it prints when it starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from probes.backends.commands import change_command, parse_command, split_command
+from probes.backends.settings_files import read_printed_options, read_settings_file
+from probes.logs.pasted import read_pasted
+
+NEWER = {
+    "model_param": "/models/Q-Q4_K_M.gguf",
+    "contextsize": 16384,
+    "gpulayers": -1,
+    "quantkv": "q8_0",
+    "flashattention": False,
+    "noflashattention": False,
+    "useswa": False,
+    "noswa": False,
+    "noshift": False,
+    "batchsize": 1024,
+    "parallelrequests": 1,
+    "smartcache": 0,
+    "autofit": False,
+    "moecpu": 0,
+}
+"""A part of what 1.116 writes: also the options of before, which it looks at no more."""
+
+
+def told(text: str) -> dict:
+    read = parse_command(split_command(text), None, "koboldcpp")
+    return {name: setting.value for name, setting in read.settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("koboldcpp -m a.gguf -c 4096 -ngl 20 -b 256", {"ctx": 4096, "gpu_layers": 20, "batch": 256, "ubatch": 256}),
+        ("koboldcpp a.gguf --ctx-size 4096 --quantkv q5_1", {"ctx": 4096, "kv_type_k": "q5_1", "kv_type_v": "q5_1"}),
+        ("koboldcpp a.gguf --quantkv q8_0 --no-flash-attn", {"kv_type_k": "q8_0", "kv_type_v": "f16"}),
+        ("koboldcpp a.gguf --quantkv bf16 -nofa", {"kv_type_k": "bf16", "kv_type_v": "bf16"}),
+        ("koboldcpp a.gguf --parallelrequests 4", {"parallel": 4, "context_shift": False}),
+        ("koboldcpp a.gguf --parallelrequests 0", {"parallel": 1}),
+        ("koboldcpp a.gguf --noswa", {"swa_full": True}),
+        ("koboldcpp a.gguf --batchsize -1", {"batch": 1, "ubatch": 1}),
+        ("koboldcpp a.gguf --moecpu --smartcache 3", {"cpu_moe": 999, "smart_cache": 3}),
+        ("koboldcpp a.gguf --no-context-shift", {"context_shift": False}),
+    ],
+)
+def test_newer_spellings(text, expected):
+    """llama.cpp's spellings are taken; one option quantises the keys alone without flash attention; several at once are never shifted."""
+    found = told(text)
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_the_physical_batch_is_changed_by_the_one_batch_option():
+    """There is one batch here, and it is both of llama.cpp's."""
+    changed = change_command(["koboldcpp", "--model", "a.gguf", "--batchsize", "512"], None, "ubatch", 256)
+    assert list(changed)[-2:] == ["--batchsize", "256"]
+
+
+def test_a_newer_file_says_what_is_on_by_itself(tmp_path):
+    """Flash attention and the small sliding cache are on unless the newer options turn them off."""
+    path = tmp_path / "x.kcpps"
+    path.write_text(json.dumps(NEWER))
+    read = {name: one.value for name, one in read_settings_file(path).configuration.settings.items()}
+    assert (read["flash_attention"], read["swa_full"], read["context_shift"]) == ("on", False, True)
+    assert (read["kv_type_k"], read["kv_type_v"], read["gpu_layers"], read["parallel"]) == ("q8_0", "q8_0", "auto", 1)
+    assert (read["batch"], read["ubatch"]) == (1024, 1024)
+    assert "fit" not in read
+    path.write_text(json.dumps({**NEWER, "noflashattention": True}))
+    read = {name: one.value for name, one in read_settings_file(path).configuration.settings.items()}
+    assert (read["flash_attention"], read["kv_type_k"], read["kv_type_v"]) == ("off", "q8_0", "f16")
+
+
+PRINTED = (
+    "Namespace(model=['/m/a.gguf'], model_param='/m/a.gguf', config=None, contextsize=8192, gpulayers=-1, host='', tensor_split=None, threads=4, "
+    "quantkv='q4_0', noflashattention=False, flashattention=False, noshift=True, ropeconfig=[0.0, 10000.0], password='s3cret', batchsize=512)"
+)
+
+
+def test_printed_options():
+    """The options at the start of its log are its settings; a password is no setting; what cannot be read is none."""
+    read = read_printed_options(f"***\nWelcome to KoboldCpp - Version 1.116.1\n{PRINTED}\n==========\n")
+    values = {name: one.value for name, one in read.settings.items()}
+    assert (values["ctx"], values["kv_type_v"], values["context_shift"]) == (8192, "q4_0", False)
+    assert (values["flash_attention"], values["batch"]) == ("on", 512)
+    assert "s3cret" not in read.model_dump_json()
+    for bad in (
+        "Namespace(contextsize=8192",
+        f"Namespace({'(' * 5000}, contextsize=1)",
+        "Namespace(contextsize=__import__('os'))",
+        "",
+    ):
+        assert read_printed_options(bad) is None
+
+
+def test_a_pasted_report_with_the_printed_options():
+    """Who pastes what the console shows has told the settings."""
+    text = f"KoboldCpp gets slow after some turns.\n\n```\nWelcome to KoboldCpp - Version 1.116.1\n{PRINTED}\n```\n"
+    found = [one.payload() for one in read_pasted(text) if one.kind == "configuration" and one.data]
+    settings = {name: (one.value, one.source) for each in found for name, one in each.settings.items()}
+    assert settings["ctx"] == (8192, "report")
+    assert settings["kv_type_k"] == ("q4_0", "report")
