@@ -1,12 +1,15 @@
-"""Settings that a log prints as a whole, as Configuration: vLLM's ``non-default args`` at each start."""
+"""Settings that a log prints as a whole, as Configuration: vLLM's ``non-default args`` and KoboldCpp's ``Namespace(…)`` at each start."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from probes.backends.commands import parse_named
+from probes.backends.settings_files import read_printed_options
 from probes.evidence.events import LogEvent
 from probes.evidence.subject import Configuration
 
@@ -20,14 +23,22 @@ def settings_told(events: Iterable[LogEvent]) -> tuple[LogEvent, Configuration] 
     """Give the settings of the newest start that a log prints, and the event that has them; None where it prints none. Never raises on bad input."""
     newest = None
     for event in events:
-        if event.event == "command" and event.dialect == "vllm" and isinstance(event.value, str):
+        if event.event == "command" and event.dialect in {"vllm", "koboldcpp"} and isinstance(event.value, str):
             newest = event
     if newest is None:
         return None
-    from probes.backends.commands import parse_named
-
+    if newest.dialect == "koboldcpp":
+        return _koboldcpp(newest)
     read = parse_named(_named(str(newest.value)), "vllm", source="log")
     return (newest, read) if read.settings else None
+
+
+def _koboldcpp(event: LogEvent) -> tuple[LogEvent, Configuration] | None:
+    read = read_printed_options(str(event.value))
+    if read is None or not read.settings:
+        return None
+    settings = {name: one.model_copy(update={"source": "log"}) for name, one in read.settings.items()}
+    return event, read.model_copy(update={"settings": settings})
 
 
 def _named(printed: str) -> Mapping[str, Any]:
@@ -49,8 +60,6 @@ def _named(printed: str) -> Mapping[str, Any]:
 
 
 def _json(value: dict[Any, Any]) -> str:
-    import json
-
     try:
         return json.dumps(value)
     except (TypeError, ValueError):

@@ -22,7 +22,7 @@ def _limit(match: re.Match[str], _fields: Fields) -> Found:
         ("window", {"which": "in-force", "tokens": limit, "key": "ctx-limit"}),
     ]
     for name, phase in (("Process", "prefill"), ("Generate", "generation")):
-        timed = re.search(rf"{name}(?:d:(\d+)(?:/\d+)? in |:)([\d.]+)s \((?:[\d.]+ms/T = )?([\d.]+)T/s\)", line)
+        timed = re.search(rf"{name}(?:e?d:(\d+)(?:/\d+)? in |:)([\d.]+)s \((?:[\d.]+ms/T = )?([\d.]+)T/s\)", line)
         if timed is None:
             continue
         seconds, speed = number(timed[2]), number(timed[3])

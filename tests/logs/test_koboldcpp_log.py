@@ -1,0 +1,82 @@
+"""What KoboldCpp's console says, in its older and newer words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probes.evidence.events import LogEvent
+from probes.logs import tail_events
+from probes.logs.told import settings_told
+
+NEWER = "[10:22:01] CtxLimit:1912/2048, Init:0.02s, Processed:300 in 3.00s (100.00T/s), Generated:112/512 in 4.00s (28.00T/s), Total:7.02s"
+OLDER = "[10:22:01] CtxLimit:11892/12288, Amt:116/512, Init:0.02s, Process:34.76s (338.83T/s), Generate:9.61s (12.07T/s), Total:44.37s"
+OLDEST = "CtxLimit:900/4096, Amt:100/100, Init:0.01s, Process:2.00s (2.5ms/T = 400.00T/s), Generate:5.00s (50.0ms/T = 20.00T/s), Total:7.00s (14.29T/s)"
+
+
+def of_kind(line: str, kind: str) -> list[LogEvent]:
+    return [event for event in tail_events(line) if event.event == kind]
+
+
+@pytest.mark.parametrize(
+    ("line", "reply", "prefill", "generation", "reused"),
+    [
+        (NEWER, (1800, 112, 1912, 2048), (300, 3.0, 100.0), (112, 4.0, 28.0), (1500, 1800)),
+        (OLDER, (11776, 116, 11892, 12288), (11778, 34.76, 338.83), (116, 9.61, 12.07), None),
+        (OLDEST, (800, 100, 900, 4096), (800, 2.0, 400.0), (100, 5.0, 20.0), None),
+    ],
+)
+def test_the_line_of_an_answer(line, reply, prefill, generation, reused):
+    """Prompt, answer, window and both speeds; newer versions say how much was really read, so how much was known already."""
+    told = of_kind(line, "reply")[0]
+    assert (told.tokens, told.count, told.of, told.limit) == reply
+    assert of_kind(line, "window")[0].tokens == reply[3]
+    timings = {one.phase: (one.tokens, one.seconds, one.tps) for one in of_kind(line, "timing")}
+    assert timings == {"prefill": prefill, "generation": generation}
+    assert [(one.tokens, one.of) for one in of_kind(line, "cache-reuse")] == ([reused] if reused else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "fields"),
+    [
+        ("Load Text Model OK: True", "model-loaded", {}),
+        ("Load Text Model OK: False", "load-failed", {}),
+        ("Continuous batching: prepared 4 GGUF sequence slots.", "slots", {"count": 4}),
+        ("Automatic RoPE Scaling: Using (scale:1.000, base:26000.0).", "rope", {"key": "freq_scale", "value": 1.0}),
+        ("Using Custom RoPE scaling (scale:0.500, base:10000.0).", "rope", {"key": "freq_scale", "value": 0.5}),
+        ("Model Warmup Failed! (code:-3)", "decode-failed", {"code": -3}),
+        ("Context shifting is DISABLED!", "config-ignored", {"key": "context_shift"}),
+        ("MRope is used, context shift will be disabled!", "config-ignored", {"key": "context_shift"}),
+        (
+            "(Warning! Request max_context_length=32768 exceeds allocated context size of 8192. It will be reduced to fit.",
+            "window-capped",
+            {"of": 32768, "tokens": 8192, "reason": "request"},
+        ),
+        (
+            "Warning: You are trying to generate text with max_length (1900) near or exceeding max_context_length limit (2048).",
+            "truncated",
+            {"count": 1900, "limit": 2048, "reason": "answer"},
+        ),
+        (
+            "[10:22:01] BatchRequest:3, Prompt:800, Generated:50/50 in 2.00s (25.00T/s), Stop:0",
+            "reply",
+            {"tokens": 800, "count": 50},
+        ),
+    ],
+)
+def test_its_other_lines(line: str, kind: str, fields: dict[str, Any]):
+    """Loads, slots, position scaling, what is ignored, and what a request asks for in vain."""
+    event = of_kind(line, kind)[0]
+    assert {name: getattr(event, name) for name in fields} == fields
+
+
+def test_the_options_that_it_prints_tell_the_window_that_was_asked():
+    """Without any other line of the start, the options tell it."""
+    line = "Namespace(model=['/m/a.gguf'], contextsize=8192, noshift=True, batchsize=512, quantkv='q8_0')"
+    assert [(one.which, one.tokens) for one in of_kind(line, "window")] == [("asked", 8192)]
+    assert of_kind(line, "context-shift")[0].key == "off"
+    assert of_kind(line, "model-info")[0].value == 512
+    told = settings_told(tail_events(line))
+    assert told is not None
+    assert {name: (one.value, one.source) for name, one in told[1].settings.items()}["kv_type_v"] == ("q8_0", "log")
