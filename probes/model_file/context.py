@@ -88,6 +88,8 @@ class ContextSettings:
     """For how many tokens of a micro-batch logits are reserved; 0: one a slot, as llama-server does from b9500 on."""
     wide_masks: bool = False
     """Whether attention masks are f32 (and f16 besides for flash attention), as before b9500."""
+    spare: int = 0
+    """Cells that are allocated beyond the window, which no prompt may use."""
 
 
 @dataclass(slots=True)
@@ -150,12 +152,17 @@ class Memory:
 
 FEWER_LOGITS = 9500
 """From about this build on llama-server reserves logits for one token a slot, and makes masks as f16; before, for the whole micro-batch, and f32."""
+KOBOLDCPP_SPARE = 128
+"""Tokens that KoboldCpp adds to the window that it asks llama.cpp for, and to the cells of a sliding window."""
 _RESERVES_ALL = frozenset({"ik_llama.cpp", "koboldcpp", "llama-cpp-python"})
 """Programs on llama.cpp's library that let it reserve logits for the whole micro-batch, whatever its build."""
 
 
 def as_engine(settings: ContextSettings, engine: str | None, build: int | None) -> ContextSettings:
     """Give the settings with what this engine and build reserve. An unknown build is taken as a new one."""
+    if engine == "koboldcpp":
+        # one cache for all sequences, and some room for holes in it
+        settings = replace(settings, kv_unified=True, spare=KOBOLDCPP_SPARE)
     old = engine in {None, "llama.cpp"} and build is not None and build < FEWER_LOGITS
     if old or engine in _RESERVES_ALL:
         return replace(settings, outputs=max(1, settings.ubatch), wide_masks=old)
@@ -289,9 +296,10 @@ def memory_of(planned: Plan, settings: ContextSettings) -> Memory:
     streams = 1 if settings.kv_unified else slots
     caches = []
     kv_bytes = 0
+    room = pad(asked + settings.spare) if settings.spare else per_slot
     for part in planned.parts:
         own = slots if part.always_split else streams
-        cells = cells_of(part.size, per_slot, shape, settings, ubatch, split=own > 1 or part.always_split)
+        cells = cells_of(part.size, room, shape, settings, ubatch, split=own > 1 or part.always_split)
         k_bytes, v_bytes = part.k_row * cells * own, part.v_row * cells * own
         if part.exact_rows:
             # The exact copy of the newest tokens is small, but it is not nothing.
@@ -312,7 +320,7 @@ def cells_of(size: str, per_slot: int, shape: Shape, settings: ContextSettings, 
         if settings.swa_full:
             return per_slot
         slots = 1 if split or not settings.kv_unified else max(1, settings.parallel)
-        return pad(min(per_slot, shape.window * slots + ubatch))
+        return min(pad(min(per_slot, shape.window * slots + ubatch)) + settings.spare, per_slot)
     return pad(max(1, -(-per_slot // (_CSA if size == "csa" else _HCA))))
 
 
