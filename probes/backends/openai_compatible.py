@@ -277,6 +277,13 @@ class StreamReading:
                 message="the stream ended without a finish reason or its end mark",
                 after_s=round(total_s, 3),
             )
+        if error is None and self.finish == "error":
+            # KoboldCpp, and vLLM where a part of it failed: status 200, and the reason of the end is all that tells
+            error = RequestError(
+                error="server-error",
+                message="the server ended its answer with the reason: error; its log may say why",
+                after_s=round(total_s, 3),
+            )
         thoughts = "".join(self.thoughts)
         text = (f"<think>{thoughts}</think>" if thoughts else "") + "".join(self.parts)
         return Completion(

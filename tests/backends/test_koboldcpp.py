@@ -6,9 +6,14 @@ import json
 
 import pytest
 
+from probes.backends.base import Ask
 from probes.backends.commands import change_command, parse_command, split_command
+from probes.backends.http import Http
+from probes.backends.recognise import recognise
 from probes.backends.settings_files import read_printed_options, read_settings_file
 from probes.logs.pasted import read_pasted
+
+from .loopback import Loopback
 
 NEWER = {
     "model_param": "/models/Q-Q4_K_M.gguf",
@@ -104,3 +109,14 @@ def test_a_pasted_report_with_the_printed_options():
     settings = {name: (one.value, one.source) for each in found for name, one in each.settings.items()}
     assert settings["ctx"] == (8192, "report")
     assert settings["kv_type_k"] == ("q4_0", "report")
+
+
+def test_an_answer_that_ends_with_an_error_is_none():
+    """Where it cannot compute it answers HTTP 200 without a text, and the reason of the end says error."""
+    with Loopback.playing("koboldcpp-1.102") as server:
+        end = {"choices": [{"index": 0, "finish_reason": "error", "text": ""}]}
+        server.answers["POST /v1/completions"] = {"sse": [end, "[DONE]"]}
+        with Http(server.url) as http:
+            told = recognise(http).complete(Ask(prompt="abc", max_tokens=2))
+    assert told.error is not None
+    assert told.error.error == "server-error"
