@@ -16,7 +16,6 @@ from probes.backends.commands import (
     masked,
     parse_command,
     parse_modelfile,
-    parse_options,
     parse_preset,
     split_command,
     split_environment,
@@ -241,7 +240,6 @@ def test_ollama_environment_modelfile_and_options():
     }
     read = parse_modelfile('FROM llama3\nPARAMETER num_ctx 32768\nnum_gpu 20\nPARAMETER stop "x"\n').settings
     assert {k: v.value for k, v in read.items()} == {"model_path": "llama3", "ctx": 32768, "gpu_layers": 20}
-    assert parse_options({"num_ctx": 4096, "use_mmap": False}).settings["mmap"].value is False
 
 
 def test_presets_hold_long_flags_and_environment_names():

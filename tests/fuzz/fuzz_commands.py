@@ -17,7 +17,6 @@ def one(data: bytes) -> None:
         parse_command,
         parse_modelfile,
         parse_named,
-        parse_options,
         parse_preset,
         split_command,
     )
@@ -41,7 +40,6 @@ def one(data: bytes) -> None:
         parse_command(argv, dict(word.partition("=")[::2] for word in argv)),
         parse_command(argv, None, backend),
         parse_modelfile(text),
-        parse_options(told),
         parse_preset(text),
         parse_named(told, backend or names[0]),
     ):
