@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from diagnose import look
+from diagnose.clients import as_evidence, at_home, clients_of, read_named
 from diagnose.document import settings_of, subject_of
 from diagnose.red_flags import Seen, Severity, raised
 from diagnose.ui import Ui
@@ -29,7 +30,7 @@ from probes.evidence.subject import (
     WindowReading,
 )
 from probes.truncation import REFUSES_UNPROCESSED, TruncationProbe
-from reports.document import Amount, Count, Message, Model, Part, WindowValues, message
+from reports.document import Amount, ClientValues, Count, Message, Model, Part, WindowValues, message
 from reports.document import Sent as SentValues
 
 CHECK_S = 55.0
@@ -111,6 +112,9 @@ class CheckDocument(Part):
     window: WindowValues
     truncation: CheckTruncation
     memory: CheckMemory
+    clients: tuple[ClientValues, ...] = Field(
+        default=(), description="optional: what clients believe, by settings files that were named"
+    )
     flags: tuple[CheckFlag, ...] = ()
     sent: SentValues = Field(
         default_factory=SentValues,
@@ -152,18 +156,23 @@ def check(
     model: str | None = None,
     backend: str | None = None,
     tokenizer: str | None = None,
+    clients: tuple[str, ...] = (),
     full: bool = False,
 ) -> CheckDocument:
-    """Look at a server. CouldNotLookError and its leaves where there is nothing to see, InputError for a wrong address or name."""
+    """Look at a server. CouldNotLookError and its leaves where there is nothing to see, InputError for a wrong address or name.
+
+    ``clients``: settings files that were named; BadFileError for one that is none.
+    """
     begun = time.monotonic()
+    beliefs = [as_evidence(settings, 1) for settings in read_named(clients)]
     sent = Sent()
     with Http(url, api_key) as http:
         server = look.recognised(http, ui, hint=backend, model=model, deadline_s=LOADING_S)
         ui.progress("the server is looked at", 0.1, server.name)
         evidence = list(look.at_server(server, 1))
         _stop_if_gone(server, evidence)
-        process, why = look.find_process(http.base_url)
-        evidence += look.at_process(process, why, server.name, 1)
+        process, why = look.find_process(server.holder())
+        evidence += look.at_process(process, why, server.engine, 1, server.model)
         ui.progress("the machine is looked at", 0.4, "")
         evidence += look.at_machine(1, process.pid if process else None, "check")
         seen = EvidenceSet(evidence)
@@ -180,6 +189,10 @@ def check(
         if truncation.window is None and not truncation.would_cost_tokens and look.no_model(seen):
             truncation = truncation.model_copy(update={"message": look.no_model(seen)})
     ui.finish_progress()
+    believed = tuple(
+        one.model_copy(update={"path": at_home(one.path) if one.path else None})
+        for one in clients_of(EvidenceSet([*evidence, *beliefs]))
+    )
     devices, host = seen.last(DeviceReadings), seen.last(HostReading)
     identity = seen.last(BackendIdentity)
     name = identity.name if identity is not None else server.name
@@ -196,6 +209,7 @@ def check(
                 devices=devices,
                 host=host,
                 truncation=truncation,
+                clients=believed,
             )
         )
     )
@@ -221,6 +235,7 @@ def check(
             note=truncation.message or None,
         ),
         memory=_memory(devices, host),
+        clients=believed,
         flags=tuple(CheckFlag(id=flag.id, words=flag.words.english, severity=flag.severity) for flag in flags),
         sent=SentValues(
             requests=sent.requests,
@@ -270,7 +285,7 @@ def _truncation(
         return TruncationReading(verdict="unknown", message="the server does not say its window")
     probe = TruncationProbe(window, below=full)
     shift = settings.get("context_shift")
-    refuses = server.name in REFUSES_UNPROCESSED and not (shift is not None and shift.value is True)
+    refuses = server.engine in REFUSES_UNPROCESSED and not (shift is not None and shift.value is True)
     if not full and window > CHEAP_WINDOW and not (refuses and window <= LONGEST_REFUSAL):
         return TruncationReading(verdict="unknown", window=window, would_cost_tokens=probe.length())
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.case import Case
+from diagnose.clients import clients_of, said_of
 from diagnose.findings import said_by_probes
 from diagnose.logged import Logged, told_by_log
 from diagnose.questions import QUESTIONS
@@ -98,7 +99,9 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
     last_sent: dict[int, dict[str, Any]] = {entry.run: entry.data for entry in case.of("sent")}
     decide = would_decide(case, run)
     changes = tuple(doc.ChangeMade.model_validate(entry.data) for entry in case.of("change"))
-    findings = said_by_probes(evidence)
+    clients = clients_of(evidence)
+    in_force = _window_value(evidence, "in_force")
+    findings = (*said_by_probes(evidence), *(said for one in clients for said in said_of(one, in_force)))
     messages = [doc.message(window.statement), *decide, *(said for change in changes for said in change.said)]
     messages += [doc.message(said) for said in findings]
     subject = subject_of(evidence, settings)
@@ -131,6 +134,7 @@ def document_of(case: Case, run: int | None = None, *, everything: bool = False)
         conflicts=_conflicts(verdict),
         memory=_memory(evidence),
         ladder=_ladder(case, run),
+        clients=clients,
         notes=(*_notes(case, run, window), *(said.english for said in findings)),
         messages=tuple(messages),
     )
@@ -385,6 +389,8 @@ def _rung(run: int, one: RungResult) -> doc.Rung:
             hit=one.canaries.hit,
             asked=one.canaries.asked,
             by_depth=tuple(doc.DepthScore(depth=place.depth, hit=place.hit) for place in one.canaries.by_depth),
+            non_literal_hit=one.canaries.non_literal_hit,
+            non_literal_asked=one.canaries.non_literal_asked,
         ),
         constraints=None
         if one.constraints is None
@@ -706,12 +712,13 @@ def _components(buffers: Iterable[BufferTruth], name_of: Callable[[str], str]) -
 
 
 def _memory(evidence: EvidenceSet) -> doc.MemoryByComponent | None:
-    budgets = [budget for _record, budget in evidence.of(MemoryBudget)]
-    predicted = next((one for one in reversed(budgets) if one.basis == "model"), None)
-    measured = next((one for one in reversed(budgets) if one.basis != "model"), None)
+    budgets = evidence.of(MemoryBudget)
+    predicted = next((one for _record, one in reversed(budgets) if one.basis == "model"), None)
+    by, measured = next(((record, one) for record, one in reversed(budgets) if one.basis != "model"), (None, None))
     shown = measured or predicted
     if shown is None:
         return None
+    told = by is not None and by.source == "server"
     devices = {one.id: one for reading in [evidence.last(DeviceReadings)] if reading for one in reading.devices}
 
     def rows(buffers: Iterable[BufferTruth]) -> tuple[doc.ComponentMemory, ...]:
@@ -725,7 +732,7 @@ def _memory(evidence: EvidenceSet) -> doc.MemoryByComponent | None:
             for name, row in _components(buffers, str).items()
         )
 
-    memory = doc.MemoryByComponent(basis=shown.basis, ctx=shown.ctx, devices=rows(shown.buffers))
+    memory = doc.MemoryByComponent(basis="server" if told else shown.basis, ctx=shown.ctx, devices=rows(shown.buffers))
     if predicted is None:
         return memory
     overflows = [one for _record, one in evidence.of(MemoryOverflow)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from diagnose.answers_file import as_evidence, check_value
 from diagnose.case import Case
+from diagnose.clients import add_named, at_home, read_allowed, told_of
 from diagnose.console import Terminal
 from diagnose.detect import Seen, find_servers, look_at
 from diagnose.finish import tell
@@ -34,9 +35,12 @@ from diagnose.questions import (
 from diagnose.run_logs import read_logs
 from diagnose.running import Walk, begin
 from probes.backends.http import is_loopback, normalise_url
+from probes.client_config import known_places
 from probes.evidence.answers import Answer
+from probes.evidence.client import ClientSettings
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria
+from probes.evidence.subject import BackendIdentity
 from probes.evidence.words import Words, words
 from rules.engine import Closer, can_change_verdict, openings
 from rules.facts import VOCABULARY
@@ -459,6 +463,63 @@ def _tell_change(talk: Talk, before: Verdict | None, now: Verdict) -> None:
         talk.say(words("No single cause is named any more."))
 
 
+# -- the client's settings -------------------------------------------------------------------------------------------------------------
+
+WITH_SETTINGS = frozenset({"agent", "chat-app", "retrieval", "proxy"})
+"""Kinds of clients that keep a window in their settings; nobody else is asked."""
+_ASKED_ABOUT_CLIENTS = "client_settings"
+
+
+def ask_about_clients(talk: Talk, one: Walk) -> None:
+    """Ask once whether settings files of known clients that exist here may be read, and hold what they say against the server.
+
+    Asked after the measuring, beside what is promised before it, and only where a server was seen and the person said that such a client sends
+    the requests. Not a file is opened before, nor after anything but a plain yes.
+    """
+    looked_at = any(server.url for server in one.mine(BackendIdentity))
+    if not looked_at or talk.answers.get("client") not in WITH_SETTINGS or one.mine(ClientSettings):
+        return
+    if any(_ASKED_ABOUT_CLIENTS in entry.data for entry in one.case.of("note")):
+        return
+    places = known_places()
+    if not places:
+        return
+    while True:
+        given = talk.prompt.ask(
+            Screen(
+                str(words("May these settings files of clients be read? {files}", files=_files(places))),
+                str(words("The window that your client believes in is held against the one that the server has.")),
+                "one",
+                (("yes", str(words("Yes"))), ("no", str(words("No")))),
+                chosen=("no",),
+            )
+        )
+        if given is not Way.HELP:
+            break
+        talk.prompt.tell("\n".join(f"  {line}" for line in CLIENTS_HELP))
+    allowed = given == "yes"
+    one.case.append("note", {_ASKED_ABOUT_CLIENTS: "allowed" if allowed else "not allowed"})
+    if not allowed:
+        return
+    for settings in read_allowed(one, [path for _client, path in places]):
+        for said in told_of(settings, one.case.evidence(one.run)):
+            talk.say(said)
+    judge_run(one)
+
+
+def _files(places: Sequence[tuple[str, Path]]) -> str:
+    return ", ".join(f"{at_home(str(path))} ({client})" for client, path in places)
+
+
+CLIENTS_HELP = (
+    words("Only the files that are named here are opened, and nothing is changed in them."),
+    words(
+        "Kept are the window, the length of answers, the time limit, and names and addresses of models; keys are not read."
+    ),
+    words("It stays in the case on this machine; a report names the file without your home folder."),
+)
+
+
 # -- the whole -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -469,6 +530,7 @@ def guided(
     model: str | None,
     backend: str | None,
     logs: Sequence[str],
+    clients: Sequence[str] = (),
     launch: tuple[str, ...] | None,
     answers: Sequence[Answer],
     case_name: str | None,
@@ -492,6 +554,7 @@ def guided(
         model=model,
         backend=backend,
         logs=tuple(str(Path(path).resolve()) for path in logs),
+        clients=tuple(clients),
         launch=launch,
         budget_s=budget_s,
         seed=seed,
@@ -500,6 +563,7 @@ def guided(
         talk.begin(case_name)
     try:
         one = _walked(talk, options, api_key, yes=yes, look=look)
+        ask_about_clients(talk, one)
         ask_further(talk, one)
         unseen = one.could_not_look is not None
         return tell(one.case, terminal, format=None, out=None, lang=lang, could_not_look=unseen)
@@ -628,6 +692,7 @@ def _judged_without_server(talk: Talk, case: Case, options: RunOptions) -> Walk:
     options, criteria, _resumed = begin(case, options, Criteria())
     one = Walk(case, options, talk.terminal, criteria, mode="triage")
     one.log_paths += [Path(path) for path in options.logs]
+    add_named(one)
     read_logs(one)
     judge_run(one)
     case.append("run-ended", {"could_not_look": None})

@@ -15,6 +15,7 @@ class RunOptions(Record):
     backend: Text | None = None
     tokenizer: Text | None = None
     logs: tuple[Text, ...] = ()
+    clients: tuple[Text, ...] = Field(default=(), description="settings files of clients that were named")
     launch: tuple[Text, ...] | None = None
     launch_env: dict[str, Text] = Field(default_factory=dict)
     settings: dict[str, bool | int | float | Text] = Field(

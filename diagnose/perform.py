@@ -10,6 +10,7 @@ from types import FrameType
 
 from diagnose.aftermath import put_right
 from diagnose.case import Case, find, folders
+from diagnose.clients import add_named
 from diagnose.console import Terminal
 from diagnose.options import RunOptions
 from diagnose.running import Walk, begin
@@ -81,6 +82,7 @@ def perform(
     if case.dropped:
         terminal.say(words("Note: {what}", what=case.dropped))
     one = Walk(case, options, terminal, criteria, api_key=api_key, mode=mode)
+    add_named(one)
     try:
         with kept_as_it_was(case, options, terminal, api_key):
             walk(one)

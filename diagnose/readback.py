@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from diagnose.clients import belief
 from probes.evidence.changes import ReadBack, Snapshot
+from probes.evidence.client import ClientSettings
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import Device, DeviceProcess, DeviceReadings, HostReading
 from probes.evidence.records import EvidenceSet, Source
@@ -161,6 +163,7 @@ def read_back(
     _of_window(reading, evidence)
     _of_log(reading, [event for _record, event in evidence.of(LogEvent)] or list(events))
     _of_machine(reading, evidence)
+    _of_clients(reading, evidence)
     for name, value in (request or {}).items():
         reading.put(name, value, "measured", asked=True)
     command_seen = any(one.command for _record, one in evidence.of(Configuration))
@@ -325,6 +328,15 @@ def _of_machine(reading: _Reading, evidence: EvidenceSet) -> None:
     first = next((one for _record, one in readings if one.when == "before load"), None) or readings[0][1]
     _free_memory(reading, first, host_at(evidence, first.when))
     _other_load(reading, readings[-1][1], host)
+
+
+def _of_clients(reading: _Reading, evidence: EvidenceSet) -> None:
+    """Read the window that a client reckons with, where its settings were given: a person changes it there."""
+    for _record, settings in evidence.of(ClientSettings):
+        mine = belief(settings, evidence)
+        if mine is not None:
+            reading.put("client.ctx", mine.context, "file", asked=True)
+            reading.put("client.output_tokens", mine.output, "file", asked=True)
 
 
 def host_at(evidence: EvidenceSet, when: str) -> HostReading | None:
@@ -570,6 +582,8 @@ _SPECIAL = {
     "model_path": _by_content,
     "backend": _by_content,
     "address_space_limit": _limit,
+    "client.ctx": _limit,
+    "client.output_tokens": _limit,
     "free_memory": _free,
     "other_load": _load,
     "other_load_on_devices": _machine,

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from diagnose.clients import FEWER, MORE, MUCH_OF_WINDOW
+from probes.backends.ollama import default_window
 from probes.evidence.machine import Device, DeviceReadings, HostReading
 from probes.evidence.request import TruncationReading
 from probes.evidence.subject import ModelFile, Setting
 from probes.evidence.words import Words, words
-from reports.document import WindowValues
+from reports.document import ClientValues, WindowValues
 from reports.figures import size
 
 Severity = Literal["note", "warning", "serious"]
@@ -43,6 +45,7 @@ class Seen:
     devices: DeviceReadings | None = None
     host: HostReading | None = None
     truncation: TruncationReading | None = None
+    clients: tuple[ClientValues, ...] = ()
 
     def value(self, name: str) -> Any:
         """Give a setting's value, or None."""
@@ -184,6 +187,17 @@ def _tier_default(seen: Seen) -> Values | None:
     if window.in_force not in {2048, 4096, 8192, 32_768} or (window.trained and window.trained <= window.in_force):
         return None
     return {"window": window.in_force, "server": seen.backend}
+
+
+def _tier_to_come(seen: Seen) -> Values | None:
+    window = seen.window
+    if seen.backend != "ollama" or not seen.command_seen or seen.devices is None or window.asked or window.in_force:
+        return None
+    total = sum(device.total_bytes or 0 for device in seen.gpus)
+    takes = default_window(total)
+    if window.trained and window.trained <= takes:
+        return None
+    return {"window": takes, "trained": window.trained or "?", "memory": size(total)}
 
 
 def _api_default(seen: Seen) -> Values | None:
@@ -367,7 +381,9 @@ def _swa_full(seen: Seen) -> Values | None:
 
 
 def _vllm_share(seen: Seen) -> Values | None:
-    share = seen.number("gpu_memory_utilization")
+    share = seen.number("memory_share")
+    if share is None:
+        share = seen.number("gpu_memory_utilization")
     return {"share": f"{share:.2f}"} if share is not None and share > 0.95 else None
 
 
@@ -381,6 +397,24 @@ def _busy(seen: Seen) -> Values | None:
     if host is None or not host.load_1min or not host.cores or host.load_1min < 1.5 * host.cores:
         return None
     return {"load": f"{host.load_1min:.1f}", "cores": host.cores}
+
+
+def _client_above(seen: Seen) -> Values | None:
+    window = seen.window.in_force
+    over = [one for one in seen.clients if window and one.context and one.context > MORE * window]
+    return {"client": over[0].client, "believed": over[0].context, "window": window} if over else None
+
+
+def _client_below(seen: Seen) -> Values | None:
+    window = seen.window.in_force
+    under = [one for one in seen.clients if window and one.context and one.context < FEWER * window]
+    return {"client": under[0].client, "believed": under[0].context, "window": window} if under else None
+
+
+def _client_reserves(seen: Seen) -> Values | None:
+    window = seen.window.in_force
+    much = [one for one in seen.clients if window and one.output and one.output > MUCH_OF_WINDOW * window]
+    return {"client": much[0].client, "output": much[0].output, "window": window} if much else None
 
 
 # -- what ---------------------------------------------------------------------------------------------------------------------------------
@@ -470,12 +504,44 @@ FLAGS: tuple[RedFlag, ...] = (
         _tier_default,
     ),
     RedFlag(
+        "default-window-to-come",
+        "note",
+        words(
+            "No window is set: Ollama takes {window} tokens by itself on a machine with {memory} of video memory; the model was trained for {trained}."
+        ),
+        _tier_to_come,
+    ),
+    RedFlag(
         "known-to-cut-silently",
         "warning",
         words(
             "{server} is known to shorten a prompt above its window without an error; --full proves whether it does here."
         ),
         _cuts_by_habit,
+    ),
+    RedFlag(
+        "client-window-above-server",
+        "warning",
+        words(
+            "{client} reckons with a window of {believed} tokens and the server has {window}: what lies between is refused or cut."
+        ),
+        _client_above,
+    ),
+    RedFlag(
+        "client-answer-takes-window",
+        "warning",
+        words(
+            "{client} keeps {output} tokens for the answer, which leaves little of the server's {window} for the prompt."
+        ),
+        _client_reserves,
+    ),
+    RedFlag(
+        "client-window-below-server",
+        "note",
+        words(
+            "{client} reckons with a window of {believed} tokens and the server has {window}: it shortens its history too early."
+        ),
+        _client_below,
     ),
     RedFlag(
         "window-of-request-ignored",

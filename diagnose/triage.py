@@ -24,6 +24,7 @@ from probes.logs.pasted import MAX_REPORT, kind_of, read_pasted
 from probes.logs.reader import collect_log, tail_events
 from probes.logs.source import Source as Bytes
 from probes.logs.source import open_source
+from probes.logs.told import settings_told
 from reports.document import message
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def gather(
     files: Sequence[str] = (),
     *,
     logs: Sequence[str] = (),
+    clients: Sequence[str] = (),
     answers: Sequence[Answer] = (),
     command: str | None = None,
     backend: str | None = None,
@@ -97,9 +99,10 @@ def gather(
 ) -> Gathered:
     """Read everything that was given. ``-`` among the files is standard input; ``model`` says which one of a settings file that holds several.
 
-    A file that cannot be read is a problem in one line, kept as evidence; where nothing else was given it is raised. An answers file, a command
-    or a server's name that is wrong is raised at once. BadFileError, CaseNewerError, InputError.
+    A file that cannot be read is a problem in one line, kept as evidence; where nothing else was given it is raised. An answers file, a client's
+    settings file, a command or a server's name that is wrong is raised at once. BadFileError, CaseNewerError, InputError.
     """
+    believed = _named_clients(clients)
     gathered = Gathered()
     if files.count("-") + logs.count("-") > 1:
         raise InputError("standard input can be read once: give `-` a single time")
@@ -107,6 +110,7 @@ def gather(
         _take(gathered, given, given, model=model)
     for given in logs:
         _take(gathered, given, given, as_log=True)
+    gathered.evidence += believed
     if command is not None:
         gathered.evidence += of_command(command, backend)
     if backend is not None:
@@ -350,8 +354,10 @@ def read_log(given: str) -> list[Evidence]:
 def _collected(log: Any, name: str | None) -> list[Evidence]:
     events, summary = collect_log(log, name, max_events=MOST_EVENTS)
     name = name or summary.log
+    told = settings_told(events)
     return [
         *(found(event, source="log", run=_RUN, origin=f"{name}, line {event.line}") for event in events),
+        *([found(told[1], source="log", run=_RUN, origin=f"{name}, line {told[0].line}")] if told else []),
         found(summary, source="log", run=_RUN, origin=name),
     ]
 
@@ -412,6 +418,16 @@ def _server_settings(path: Path, model: str | None) -> list[Evidence]:
         ),
     ]
     return [*evidence, *asked_window(read.configuration, _RUN, path.name, source="file")]
+
+
+def _named_clients(paths: Sequence[str]) -> list[Evidence]:
+    """Give the evidence of clients' settings files that were named as such. BadFileError for one that is none."""
+    if not paths:
+        return []
+    from diagnose.clients import as_evidence as of_settings  # noqa: PLC0415 - only where one was named
+    from diagnose.clients import read_named  # noqa: PLC0415
+
+    return [of_settings(settings, _RUN) for settings in read_named(paths)]
 
 
 def _client_settings(path: Path) -> list[Evidence]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from diagnose import look
 from diagnose.case import Case
+from diagnose.clients import as_evidence
 from diagnose.judging import judge_run
 from diagnose.options import RunOptions
 from diagnose.running import Walk
 from diagnose.triage import read_log
 from diagnose.ui import Ui
-from probes.backends.http import Http
+from probes.backends.http import Http, normalise_url
 from probes.evidence.answers import Answer
-from probes.evidence.client import ClientSettings, WatchedRequest, WatchSummary
+from probes.evidence.client import ClientSettings, WatchedRequest, WatchSummary, address_of
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import found, not_found
 from probes.evidence.rungs import Criteria
@@ -37,28 +37,42 @@ class Session:
     model: str | None = None
     backend: str | None = None
     logs: tuple[str, ...] = ()
-    client: ClientSettings | None = None
+    clients: tuple[ClientSettings, ...] = ()
 
 
-def begin_watch(session: Session, answers: Sequence[Answer]) -> None:
-    """Begin a run: answers, the client's settings, and what the server says."""
+def begin_watch(session: Session, answers: Sequence[Answer], watch: str | None = None) -> None:
+    """Begin a run: answers, the clients' settings, and what the server says. ``watch``: the address at which clients are to ask."""
     case = session.case
     options = RunOptions(url=session.url, model=session.model, backend=session.backend, logs=session.logs)
     run = case.run + 1
     case.append("run", {"options": options.model_dump(mode="json"), "mode": "watch"}, run=run)
     for answer in answers:
         case.add(found(answer, source="user", run=0, origin=answer.question))
-    if session.client is not None:
-        case.add(found(session.client, source="file", run=run, origin=Path(session.client.path).name))
+    for settings in session.clients:
+        case.add(as_evidence(_behind(settings, watch, session.url), run))
     try:
         with Http(session.url, session.api_key) as http:
             server = look.recognised(http, session.ui, hint=session.backend, model=session.model, deadline_s=LOADING_S)
             case.add_all(list(look.at_server(server, run)))
-            process, why = look.find_process(http.base_url)
-            case.add_all(list(look.at_process(process, why, server.name, run)))
+            process, why = look.find_process(server.holder())
+            case.add_all(list(look.at_process(process, why, server.engine, run, server.model)))
     except CtxDoctorError as error:
         case.add(not_found(BackendIdentity, "failed", str(error), source="server", run=run, origin=session.url))
         session.ui.say(words("Note: {what}", what=str(error)))
+
+
+def _behind(settings: ClientSettings, watch: str | None, server: str) -> ClientSettings:
+    """Read an entry that points at the watch as one about the server behind it."""
+    if watch is None:
+        return settings
+    url = normalise_url(server)
+    models = tuple(
+        one.model_copy(update={"base_url": url})
+        if one.base_url is not None and address_of(one.base_url) == address_of(watch)
+        else one
+        for one in settings.models
+    )
+    return settings.model_copy(update={"models": models})
 
 
 def keep(session: Session, request: WatchedRequest) -> None:

@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from probes.evidence.client import ClientModel, ClientSettings
 from probes.evidence.errors import BadFileError
@@ -75,42 +74,6 @@ def read_client_config(path: Path) -> ClientSettings:
     raise BadFileError(
         f"{path} is no settings file of a client that is known (OpenCode, Crush, Zed, Continue, Aider, Codex, Cline, Goose)"
     )
-
-
-def belief_about(
-    settings: ClientSettings, *, base_url: str | None = None, model: str | None = None
-) -> ClientModel | None:
-    """Give the entry that is about this server and model: by address first, then by name; the default model where several fit. None if none does."""
-    fitting = list(settings.models)
-    if base_url is not None:
-        port = _address(base_url)
-        fitting = [m for m in fitting if m.base_url is not None and _address(m.base_url) == port] or [
-            m for m in fitting if m.base_url is None
-        ]
-    if model is not None:
-        named = [m for m in fitting if m.model is not None and _same_model(m.model, model)]
-        if named:
-            return named[0]
-    if settings.default_model is not None:
-        default = [m for m in fitting if m.model is not None and _same_model(settings.default_model, m.model)]
-        if default:
-            return default[0]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _same_model(one: str, other: str) -> bool:
-    ends = {one.lower(), one.lower().rsplit("/", 1)[-1], one.lower().partition("/")[2]}
-    return bool({other.lower(), other.lower().rsplit("/", 1)[-1]} & (ends - {""}))
-
-
-def _address(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        host, port = (parts.hostname or "").lower(), parts.port
-    except ValueError:
-        return ("", 0)
-    local = {"localhost", "::1", "0.0.0.0", "127.0.0.1", "host.docker.internal"}  # noqa: S104 - compared, not bound
-    return ("127.0.0.1" if host in local else host, port or (443 if parts.scheme == "https" else 80))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,13 @@ from .figures import NO, YES, count, moment, number, percent, plain, seconds, si
 from .view import Area, Item
 
 if TYPE_CHECKING:
-    from .document import CaseDocument, DeviceValues, Rung
+    from .document import CaseDocument, ClientValues, DeviceValues, Rung
     from .escape import Ours
     from .view import Text
+
+
+MOST_CLIENTS = 6
+"""More settings files of clients than so many are not told one by one."""
 
 
 class MakeItem(Protocol):
@@ -81,6 +85,20 @@ def _tokens(value: int | None) -> Words | None:
 
 def _yes(value: bool | None) -> Words | None:
     return None if value is None else YES if value else NO
+
+
+def client_words(client: ClientValues) -> Words:
+    """Say what a client's settings believe of the server and model under test, and which file it was."""
+    name = {"client": client.client, "file": client.path or words("unknown")}
+    if not client.applies:
+        return words("{client} ({file}): no entry for this server and model", **name)
+    return words(
+        "{client} ({file}): window {window}, answer {output}, window asked of the server {num_ctx}",
+        **name,
+        window=_tokens(client.context) or words("not set"),
+        output=_tokens(client.output) or words("not set"),
+        num_ctx=_tokens(client.num_ctx) or words("not set"),
+    )
 
 
 def _flag(value: bool | str | None) -> Text | None:
@@ -169,6 +187,7 @@ def baseline(
                 item(
                     words("Tokens kept for the answer"), _tokens(document.window.output_tokens), "window.output_tokens"
                 ),
+                *(item(words("Client's own settings"), client_words(one)) for one in document.clients[:MOST_CLIENTS]),
             ),
         ),
         Area(

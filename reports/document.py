@@ -199,11 +199,13 @@ class DepthScore(Part):
 
 
 class Canaries(Part):
-    """Recall of one attempt."""
+    """Recall of one attempt. ``by_depth`` is its recall curve; facts whose question shares no word with them are counted apart, and only at some lengths."""
 
     hit: Count
     asked: Count
     by_depth: tuple[DepthScore, ...] = ()
+    non_literal_hit: Count | None = Field(default=None, description="optional: of those whose question shares no word")
+    non_literal_asked: Count | None = Field(default=None, description="optional: how many of those were asked")
 
 
 class Constraints(Part):
@@ -509,7 +511,7 @@ class MemoryCacheType(Part):
 class MemoryByComponent(Part):
     """Optional: where memory went, by device and component; and as the model file predicts it."""
 
-    basis: Literal["log", "planner", "model"] | None = None
+    basis: Literal["log", "server", "planner", "model"] | None = None
     ctx: Count | None = None
     devices: tuple[ComponentMemory, ...] = ()
     predicted: tuple[ComponentMemory, ...] = ()
@@ -536,6 +538,22 @@ class LadderValues(Part):
     base_asked: Count | None = None
     tokenizer: Text | None = None
     seed: int | None = None
+
+
+class ClientValues(Part):
+    """Optional: what one client's settings file makes it believe of the server and model under test. ``applies``: it has an entry about them."""
+
+    client: Text
+    path: Text | None = None
+    applies: bool = False
+    model: Text | None = None
+    base_url: Text | None = None
+    context: Count | None = Field(default=None, description="the window that it reckons with")
+    output: Count | None = Field(default=None, description="tokens that it asks for, or keeps free for, an answer")
+    num_ctx: Count | None = Field(default=None, description="a window that it asks the server for")
+    compact_at: Count | None = Field(default=None, description="tokens at which it shortens the history")
+    timeout_s: Amount | None = None
+    compaction: bool | None = Field(default=None, description="whether it shortens long histories by itself")
 
 
 class Reproduction(Part):
@@ -579,6 +597,9 @@ class CaseDocument(Part):
     conflicts: tuple[Conflict, ...] = Field(default=(), description="optional")
     memory: MemoryByComponent | None = Field(default=None, description="optional")
     ladder: LadderValues | None = Field(default=None, description="optional")
+    clients: tuple[ClientValues, ...] = Field(
+        default=(), description="optional: what clients believe, by settings files that were named or allowed"
+    )
     reproduce: Reproduction | None = Field(default=None, description="optional")
     notes: tuple[Text, ...] = Field(
         default=(), description="optional: what a reader must know about this case, whole sentences"

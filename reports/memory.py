@@ -39,6 +39,10 @@ PARTS: Final[dict[str, Words]] = {
     "pinned-host": words("pinned host memory"),
 }
 _OTHER: Final = words("other")
+_HEADS: Final[dict[str, tuple[Words, ...]]] = {
+    "log": (words("Device"), words("Part"), words("Predicted"), words("By the log")),
+    "server": (words("Device"), words("Part"), words("Predicted"), words("By the server")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,7 @@ class MemoryShown:
     compared: tuple[Row, ...]
     levers: tuple[Row, ...]
     cache_types: tuple[Row, ...]
-
-    compared_head: tuple[Words, ...] = (words("Device"), words("Part"), words("Predicted"), words("By the log"))
+    compared_head: tuple[Words, ...]
     levers_head: tuple[Words, ...] = (
         words("Change, on top of those before"),
         words("Longest window"),
@@ -94,6 +97,7 @@ def memory_shown(
             )
             for one in types
         ),
+        compared_head=_HEADS["server" if memory.basis == "server" else "log"],
     )
 
 

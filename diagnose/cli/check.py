@@ -62,6 +62,7 @@ def check_command(
     model: opt.Model = None,
     backend: opt.BackendName = None,
     tokenizer: opt.Tokenizer = None,
+    client: opt.Client = None,
     full: Annotated[
         bool, typer.Option("--full", help="Prove truncation also where the server would have to read a long prompt.")
     ] = False,
@@ -85,6 +86,7 @@ def check_command(
         model=model,
         backend=backend,
         tokenizer=tokenizer,
+        clients=tuple(client or ()),
         full=full,
     )
     put(document.to_json() if shown == "json" else in_text(document), out)
@@ -93,6 +95,7 @@ def check_command(
 
 def in_text(document: CheckDocument) -> str:
     """Give the check as a person reads it."""
+    from reports.baseline import client_words  # noqa: PLC0415
     from reports.escape import visible  # noqa: PLC0415
     from reports.figures import count, size  # noqa: PLC0415
 
@@ -120,6 +123,7 @@ def in_text(document: CheckDocument) -> str:
             window=tokens(window.in_force),
         ),
     ]
+    lines += [words("Client's own settings: {what}", what=visible(str(client_words(one)))) for one in document.clients]
     lines.append(
         {
             "refused": words("A prompt above the window is refused with an error, as it should be."),

@@ -27,6 +27,7 @@ class Measuring:
     backend: opt.BackendName = None
     tokenizer: opt.Tokenizer = None
     log: opt.Logs = None
+    client: opt.Client = None
     launch: opt.Launch = None
     set: opt.Settings = None
     target: opt.Target = None
@@ -56,6 +57,7 @@ class Measuring:
         """Check what is told at the end before anything is measured. InputError."""
         check_format(self.format)
         check_out(self.out)
+        check_clients(self.client)
 
     def pass_criteria(self) -> Criteria:
         """Put the pass criteria together. InputError."""
@@ -80,6 +82,7 @@ class Measuring:
             backend=self.backend,
             tokenizer=self.tokenizer,
             logs=tuple(str(Path(path).resolve()) for path in self.log or ()),
+            clients=client_files(self.client),
             launch=launch_words(self.launch),
             settings=opt.settings_of(self.set),
             target=opt.length(self.target, "--target"),
@@ -135,6 +138,19 @@ def measures(command: Callable[..., int]) -> Callable[..., int]:
     called.__signature__ = inspect.Signature(laid, return_annotation=int)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in laid} | {"return": int}
     return called
+
+
+def check_clients(paths: list[str] | None) -> None:
+    """Read the clients' settings that were named, so that a wrong file is told before anything is measured. BadFileError."""
+    if paths:
+        from diagnose.clients import read_named  # noqa: PLC0415 - only where a file was named
+
+        read_named(paths)
+
+
+def client_files(paths: list[str] | None) -> tuple[str, ...]:
+    """Give the whole paths of the files that were named."""
+    return tuple(str(Path(path).expanduser().resolve()) for path in paths or ())
 
 
 def launch_words(text: str | None) -> tuple[str, ...] | None:

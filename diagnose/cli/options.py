@@ -42,6 +42,15 @@ CaseName = Annotated[
 Logs = Annotated[
     list[str] | None, typer.Option("--log", help="A log of the server; may be given several times.", show_default=False)
 ]
+Client = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        help="A client's settings file (OpenCode, Aider, Continue, …): the window it believes in is held against the server's. "
+        "Keys in it are not read. May be given several times.",
+        show_default=False,
+    ),
+]
 Launch = Annotated[
     str | None,
     typer.Option(

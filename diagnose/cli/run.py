@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diagnose.cli import options as opt
-from diagnose.cli.measuring import Measuring, launch_words, measures
+from diagnose.cli.measuring import Measuring, check_clients, client_files, launch_words, measures
 from diagnose.console import Terminal
 from diagnose.means import with_settings
 from diagnose.options import RunOptions
@@ -92,6 +92,7 @@ def guided_command(
     model: opt.Model = None,
     backend: opt.BackendName = None,
     log: opt.Logs = None,
+    client: opt.Client = None,
     launch: opt.Launch = None,
     answers: opt.Answers = None,
     case_name: opt.CaseName = None,
@@ -102,6 +103,7 @@ def guided_command(
     quiet: opt.Quiet = False,
 ) -> int:
     """Ask, measure, and write the report: the guided walk."""
+    check_clients(client)
     from diagnose.interview import guided  # noqa: PLC0415
 
     return guided(
@@ -110,6 +112,7 @@ def guided_command(
         model=model,
         backend=backend,
         logs=tuple(log or ()),
+        clients=client_files(client),
         launch=launch_words(launch),
         answers=answers_of(answers, None),
         case_name=case_name,

@@ -35,6 +35,7 @@ Command = Annotated[
 def triage_command(
     files: Files = None,
     log: opt.Logs = None,
+    client: opt.Client = None,
     answers: opt.Answers = None,
     command: Command = None,
     symptom: opt.Symptom = None,
@@ -59,12 +60,14 @@ def triage_command(
     from diagnose.triage import gather, judge_gathered  # noqa: PLC0415 - options are checked before anything heavy is loaded
 
     terminal = Terminal(quiet=quiet)
-    if not (files or log or answers or command or symptom or backend) and _piped():
+    if not (files or log or client or answers or command or symptom or backend) and _piped():
         terminal.say(words("Reading standard input."))
         files = ["-"]
     if sys.stdin is None and "-" in (*(files or ()), *(log or ())):
         raise InputError("standard input is closed; give the name of a file, or pipe the text into it")
-    gathered = gather(files or (), logs=log or (), answers=given, command=command, backend=backend, model=model)
+    gathered = gather(
+        files or (), logs=log or (), clients=client or (), answers=given, command=command, backend=backend, model=model
+    )
     for problem in gathered.problems:
         terminal.say(words("Note: {what}", what=problem))
     from diagnose.finish import tell  # noqa: PLC0415

@@ -7,7 +7,6 @@ import queue
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,12 +32,7 @@ def watch_command(
     budget: Annotated[
         str | None, typer.Option("--budget", help="Stop after this time: 90s, 30m, 2h.", show_default="until Ctrl-C")
     ] = None,
-    client: Annotated[
-        str | None,
-        typer.Option(
-            "--client", help="The client's settings file: the window it believes in is read.", show_default=False
-        ),
-    ] = None,
+    client: opt.Client = None,
     api_key: opt.ApiKey = None,
     model: opt.Model = None,
     backend: opt.BackendName = None,
@@ -65,16 +59,13 @@ def watch_command(
     seconds = opt.duration(budget) if budget is not None else None
     given = answers_of(answers, symptom)
 
-    from diagnose.finish import tell  # noqa: PLC0415 - what asks servers is loaded only when one is asked
+    from diagnose.clients import read_named  # noqa: PLC0415 - what asks servers is loaded only when one is asked
+    from diagnose.finish import tell  # noqa: PLC0415
     from diagnose.perform import open_or_create  # noqa: PLC0415
     from diagnose.watching import Session, begin_watch, end_watch, summary_words  # noqa: PLC0415
     from probes.watch import Watch  # noqa: PLC0415
 
-    settings = None
-    if client is not None:
-        from probes.client_config import read_client_config  # noqa: PLC0415
-
-        settings = read_client_config(Path(client))
+    settings = read_named(client or ())
     terminal = Terminal(quiet=quiet)
     seen: queue.SimpleQueue[WatchedRequest] = queue.SimpleQueue()
     with open_or_create(case_name, symptom_in(given)) as case:
@@ -86,10 +77,10 @@ def watch_command(
             model=model,
             backend=backend,
             logs=tuple(log or ()),
-            client=settings,
+            clients=tuple(settings),
         )
         with Watch(where, listen=listen, on_request=seen.put) as watch:
-            begin_watch(session, given)
+            begin_watch(session, given, watch.url)
             terminal.say(words("Point the client at {url} (for OpenAI clients {url}/v1); Ctrl-C ends.", url=watch.url))
             interrupted = _wait(session, seen, seconds)
             summary = watch.summary()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -33,6 +36,71 @@ class ClientSettings(Payload):
     default_model: Text | None = None
     compaction: bool | None = Field(default=None, description="whether it shortens long histories by itself")
     notes: tuple[Text, ...] = ()
+
+    def about(self, url: str | None = None, names: Collection[str] = ()) -> tuple[ClientModel, ...]:
+        """Give the entries that are about a server at ``url`` and a model of one of ``names``: by address, then by name, then the default one, else all.
+
+        Empty where the file speaks of other servers only. Without ``url`` every entry may be about it.
+        """
+        served = {plain_name(name) for name in names} - {""}
+        if url is None:
+            return self._of_model(self.models, served)
+        places = [(one, one.base_url or _OWN_PLACES.get((one.provider or "").lower())) for one in self.models]
+        here = [one for one, place in places if place is not None and address_of(place) == address_of(url)]
+        if here:
+            return self._of_model(here, served)
+        if self.client in _ADDRESS_ELSEWHERE and all(place is None for _one, place in places):
+            return self._of_model(self.models, served)
+        # an entry without an address is one at its provider's own place, unless it names this model;
+        # one at the same port may be this machine by another of its names
+        near = [one for one, place in places if place is None or address_of(place)[1] == address_of(url)[1]]
+        return tuple(one for one in near if plain_name(one.model) in served)
+
+    def belief(self, url: str | None = None, names: Collection[str] = ()) -> ClientModel | None:
+        """Give what all entries about this server and model say alike; None where there is none. What they say differently is None in it."""
+        meant = self.about(url, names)
+        if not meant:
+            return None
+        told = {name: {getattr(one, name) for one in meant} - {None} for name in ClientModel.model_fields}
+        return ClientModel(**{name: values.pop() for name, values in told.items() if len(values) == 1})
+
+    def _of_model(self, entries: Iterable[ClientModel], served: Collection[str]) -> tuple[ClientModel, ...]:
+        found = tuple(entries)
+        named = tuple(one for one in found if plain_name(one.model) in served)
+        if named or self.default_model is None:
+            return named or found
+        whole = tuple(one for one in found if self.default_model in {one.model, f"{one.provider}/{one.model}"})
+        default = whole or tuple(one for one in found if plain_name(one.model) == plain_name(self.default_model))
+        return default or found
+
+
+_OWN_PLACES = {
+    "ollama": "http://127.0.0.1:11434",
+    "lmstudio": "http://127.0.0.1:1234",
+    "lm-studio": "http://127.0.0.1:1234",
+}
+"""Where a provider is that a client knows without an address."""
+_ADDRESS_ELSEWHERE = frozenset({"aider"})
+"""Clients whose windows stand in a file of their own, and the address in another one or in a variable."""
+
+
+def plain_name(name: str | None) -> str:
+    """Give a model's name without folder, provider, file's ending, default tag and signs: names of one model are written in many ways."""
+    last = re.split(r"[\\/]", name or "")[-1].lower()
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"\.gguf$|:latest$", "", last))
+
+
+_THIS_MACHINE = frozenset({"localhost", "::1", "0.0.0.0", "127.0.0.1", "host.docker.internal"})  # noqa: S104 - compared, not bound
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Give host and port of an address as people write it; the names of this machine are one. ("", 0) for what is none."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "", 0
+    return "127.0.0.1" if host in _THIS_MACHINE else host, port or (443 if parts.scheme == "https" else 80)
 
 
 class WatchedRequest(Payload):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from probes.evidence.client import ClientModel, ClientSettings, WatchSummary
-from probes.evidence.subject import ModelIdentity
+from probes.evidence.client import ClientSettings, WatchSummary
+from probes.evidence.subject import BackendIdentity, ModelIdentity
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import CANCELLED_SECONDS, CLIENT_WINDOW, OUTPUT_TOKENS, TOLD_PREFIX_CHANGES
 
@@ -14,31 +13,16 @@ ENOUGH_TURNS = 3
 """So many turns that go on from the one before, before their beginnings are said to stay."""
 
 
-def _plain(name: str | None) -> str:
-    """Give a model's name without its folder, its file's ending, and signs: names of one model are written in many ways."""
-    last = re.split(r"[\\/]", name or "")[-1].lower()
-    return re.sub(r"[^a-z0-9]", "", re.sub(r"\.gguf$", "", last))
-
-
-def _meant(settings: ClientSettings, served: set[str]) -> tuple[ClientModel, ...]:
-    """Give the models of a client's settings that may be the one under test: by its name, else the default one, else all."""
-    named = tuple(one for one in settings.models if _plain(one.model) in served)
-    default = tuple(one for one in settings.models if settings.default_model and one.model == settings.default_model)
-    return named or default or settings.models
-
-
-@derivation(reads=(ClientSettings, ModelIdentity), gives=(CLIENT_WINDOW, OUTPUT_TOKENS))
+@derivation(reads=(ClientSettings, ModelIdentity, BackendIdentity), gives=(CLIENT_WINDOW, OUTPUT_TOKENS))
 def believed(sight: Sight) -> Iterator[Reading]:
-    """Give the window and the answer's budget by the client's settings, where they say one value for the model under test."""
-    served = {_plain(model.name) for _evidence, model in sight.of(ModelIdentity) if model.name}
+    """Give the window and the answer's budget by the client's settings, where they say one value for the server and model under test."""
+    served = {model.name for _evidence, model in sight.of(ModelIdentity) if model.name}
+    urls = [server.url for _evidence, server in sight.of(BackendIdentity) if server.url]
     for evidence, settings in sight.of(ClientSettings):
-        meant = _meant(settings, served - {""})
-        for fact, values in (
-            (CLIENT_WINDOW, {one.context for one in meant if one.context}),
-            (OUTPUT_TOKENS, {one.output for one in meant if one.output}),
-        ):
-            if len(values) == 1:
-                yield reading(fact, values.pop(), evidence)
+        mine = settings.belief(urls[-1] if urls else None, served)
+        if mine is not None:
+            yield reading(CLIENT_WINDOW, mine.context or None, evidence)
+            yield reading(OUTPUT_TOKENS, mine.output or None, evidence)
 
 
 @derivation(reads=(WatchSummary,), gives=(CLIENT_WINDOW, TOLD_PREFIX_CHANGES, CANCELLED_SECONDS))

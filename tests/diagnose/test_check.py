@@ -15,7 +15,7 @@ from diagnose.red_flags import FLAGS, Seen, raised
 from probes.evidence.machine import Device, DeviceProcess, DeviceReadings, HostReading
 from probes.evidence.request import TruncationReading
 from probes.evidence.subject import ModelFile, Setting
-from reports.document import WindowValues
+from reports.document import ClientValues, WindowValues
 from tests.backends.loopback import RECORDINGS, Loopback, plain
 from tests.diagnose.llama_like import LlamaLike, answer
 
@@ -242,6 +242,66 @@ def test_a_server_that_never_stops_loading_ends_with_3(capsys, monkeypatch):
     assert "still loading" in said
 
 
+# -- what a client believes ---------------------------------------------------------------------------------------------------------------
+
+
+def opencode(path, url, context):
+    limit = {"context": context, "output": 1024}
+    provider = {"options": {"baseURL": f"{url}/v1", "apiKey": "sk-very-secret"}, "models": {"tiny": {"limit": limit}}}
+    path.write_text(json.dumps({"$schema": "https://opencode.ai/config.json", "provider": {"local": provider}}))
+    return str(path)
+
+
+def test_a_clients_settings_that_are_named_are_held_against_the_server(tmp_path, capsys, monkeypatch):
+    """Law: what it believes stands beside the window in force, with the file, without its keys."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    with LlamaLike(4096) as server:
+        file = opencode(tmp_path / "opencode.json", server.url, 131_072)
+        code, document, _said = checked(capsys, server.url, "--client", file)
+        command_line(["check", server.url, "--client", file, "--quiet"])
+        shown = capsys.readouterr().out
+    (told,) = document["clients"]
+    assert (told["client"], told["path"], told["applies"], told["context"], told["output"]) == (
+        "opencode",
+        "~/opencode.json",
+        True,
+        131_072,
+        1024,
+    )
+    assert "client-window-above-server" in {flag["id"] for flag in document["flags"]}
+    assert code == 0
+    assert "opencode (~/opencode.json): window 131,072 tokens, answer 1,024 tokens" in shown
+    assert "secret" not in json.dumps(document) + shown
+
+
+def test_a_client_that_asks_another_server_is_said_to(tmp_path, capsys):
+    with LlamaLike(4096) as server:
+        file = opencode(tmp_path / "opencode.json", "http://127.0.0.1:9", 131_072)
+        _code, document, _said = checked(capsys, server.url, "--client", file)
+    assert [one["applies"] for one in document["clients"]] == [False]
+    assert not [flag for flag in document["flags"] if flag["id"].startswith("client-")]
+
+
+def test_without_a_named_file_no_clients_settings_are_looked_at(capsys, monkeypatch):
+    def never(*_more):
+        raise AssertionError("nobody named a file")
+
+    monkeypatch.setattr("probes.client_config.known_places", never)
+    monkeypatch.setattr("probes.client_config._load", never)
+    with LlamaLike(4096) as server:
+        _code, document, _said = checked(capsys, server.url)
+    assert document["clients"] == []
+
+
+def test_a_file_that_is_no_clients_settings_is_2_and_nothing_is_sent(tmp_path, capsys):
+    (tmp_path / "x.json").write_text("{}")
+    with LlamaLike(4096) as server:
+        code, document, said = checked(capsys, server.url, "--client", str(tmp_path / "x.json"))
+        assert server.asked == []
+    assert (code, document) == (2, None)
+    assert len(said.splitlines()) == 1
+
+
 # -- red flags ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +317,10 @@ def host(**more):
     return HostReading(os="Linux", ram_bytes=16 * GIB, ram_available_bytes=8 * GIB, cores=8, **more)
 
 
+def client(**more):
+    return ClientValues(client="opencode", path="~/opencode.json", applies=True, **more)
+
+
 FILE = ModelFile(path="m", format="gguf", size_bytes=1, header_hash="0", layers=32, rope_freq_base=1e6)
 UP = {
     "prompts-cut-silently": Seen(truncation=TruncationReading(verdict="truncated", sent=100, processed=50)),
@@ -270,6 +334,12 @@ UP = {
     "pool-smaller-than-slots": Seen(unified=True, window=WindowValues(asked=32_768, slots=4, in_force=32_768)),
     "window-capped-at-trained": Seen(window=WindowValues(asked=65_536, trained=8192, in_force=8192)),
     "window-smaller-than-asked": Seen(window=WindowValues(asked=65_536, trained=131_072, in_force=20_480)),
+    "default-window-to-come": Seen(
+        backend="ollama", command_seen=True, devices=device(), window=WindowValues(trained=131_072)
+    ),
+    "client-window-above-server": Seen(window=WindowValues(in_force=8192), clients=(client(context=131_072),)),
+    "client-window-below-server": Seen(window=WindowValues(in_force=8192), clients=(client(context=4096),)),
+    "client-answer-takes-window": Seen(window=WindowValues(in_force=8192), clients=(client(output=8192),)),
     "default-window": Seen(backend="ollama", window=WindowValues(trained=131_072, in_force=4096)),
     "known-to-cut-silently": Seen(backend="koboldcpp"),
     "window-of-request-ignored": Seen(backend="ollama"),
@@ -300,7 +370,7 @@ UP = {
     "flash-attention-off": Seen(window=WindowValues(in_force=65_536), settings=settings(flash_attention="off")),
     "large-micro-batch": Seen(backend="llama.cpp", settings=settings(ubatch=4096)),
     "full-cache-for-sliding-layers": Seen(settings=settings(swa_full=True)),
-    "memory-share-high": Seen(backend="vllm", settings=settings(gpu_memory_utilization=0.98)),
+    "memory-share-high": Seen(backend="vllm", settings=settings(memory_share=0.98)),
     "other-servers-running": Seen(host=host(other_servers=(DeviceProcess(pid=7, server_kind="ollama"),))),
     "machine-busy": Seen(host=host(load_1min=20.0)),
 }
@@ -317,6 +387,7 @@ HEALTHY = Seen(
     devices=device(free_bytes=6 * GIB, processes=(DeviceProcess(pid=1, used_bytes=17 * GIB, is_server=True),)),
     host=host(load_1min=2.0, swap_total_bytes=8 * GIB, swap_used_bytes=0, oom_kills=0),
     truncation=TruncationReading(verdict="refused", sent=40_000),
+    clients=(client(context=32_768, output=4096),),
 )  # fmt: skip
 
 
@@ -356,6 +427,7 @@ def test_values_that_make_no_sense_raise_nothing(value):
         "gpu_layers",
         "kv_type_v",
         "flash_attention",
+        "memory_share",
         "gpu_memory_utilization",
         "cache_ram_mib",
         "context_shift",

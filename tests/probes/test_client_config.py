@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.client_config import belief_about, known_places, read_client_config, without_comments
+from probes.client_config import known_places, read_client_config, without_comments
+from probes.evidence.client import ClientModel, ClientSettings, address_of, plain_name
 from probes.evidence.errors import BadFileError, CtxDoctorError
 
 OPENCODE = """{
@@ -52,9 +53,9 @@ def test_opencode(tmp_path):
     assert told.models[1].context is None
     assert "small: no limit" in told.notes[0]
     assert "secret" not in told.model_dump_json()
-    assert belief_about(told, base_url="http://127.0.0.1:8080").context == 131_072
-    assert belief_about(told, base_url="http://127.0.0.1:8080", model="small").context is None
-    assert belief_about(told, base_url="http://127.0.0.1:9999") is None
+    assert told.belief("http://127.0.0.1:8080").context == 131_072
+    assert told.belief("http://127.0.0.1:8080", ["small"]).context is None
+    assert told.belief("http://127.0.0.1:9999") is None
 
 
 @pytest.mark.parametrize(
@@ -230,6 +231,75 @@ def test_binary_large_and_missing_files(tmp_path):
     for name in ("b.json", "l.json", "none.json", ""):
         with pytest.raises(BadFileError):
             read_client_config(tmp_path / name)
+
+
+HERE, CLOUD = "http://127.0.0.1:8080", "https://api.example.com/v1"
+
+
+def entry(model, context, base_url=None, **more):
+    return ClientModel(model=model, context=context, base_url=base_url, **more)
+
+
+@pytest.mark.parametrize(
+    ("models", "default", "url", "names", "context"),
+    [
+        # one name at two providers: the one at this address, by whatever name of this machine
+        (
+            [entry("qwen3", 262_144, CLOUD), entry("qwen3", 8192, "http://localhost:8080/v1")],
+            None,
+            HERE,
+            ["qwen3"],
+            8192,
+        ),
+        ([entry("qwen3", 8192, "http://host.docker.internal:8080/v1")], None, HERE, [], 8192),
+        # another server altogether
+        ([entry("qwen3", 262_144, CLOUD)], "qwen3", HERE, ["qwen3"], None),
+        # a server that calls the model something else
+        (
+            [entry("local", 8192, HERE), entry("other", 4096, HERE)],
+            "p/local",
+            HERE,
+            ["/models/Qwen3-Q4_K_M.gguf"],
+            8192,
+        ),
+        ([entry("local", 8192, HERE), entry("other", 4096, HERE)], None, HERE, ["/models/Qwen3-Q4_K_M.gguf"], None),
+        # settings that name no address are those of models by name
+        ([entry("openai/qwen3-q4_k_m", 4096), entry("openai/x", 1)], None, HERE, ["/m/Qwen3-Q4_K_M.gguf"], 4096),
+        ([entry("openai/x", 4096)], "openai/x", HERE, ["/m/Qwen3-Q4_K_M.gguf"], None),
+        # a provider that has a place of its own
+        ([entry("qwen3", 4096, provider="ollama")], None, "http://localhost:11434", [], 4096),
+        ([entry("qwen3", 4096, provider="ollama")], None, HERE, [], None),
+        ([entry("claude", 200_000), entry("mine", 8192, "http://10.0.0.9:1")], None, HERE, ["qwen3"], None),
+        # this machine by another of its names: same port and model
+        ([entry("qwen3:latest", 8192, "http://big-box:8080/v1")], None, HERE, ["qwen3"], 8192),
+        ([entry("qwen3", 8192, "http://big-box:8081/v1")], None, HERE, ["qwen3"], None),
+        # nothing is known of the server
+        ([entry("a", 1), entry("b", 2)], "prov/b", None, [], 2),
+        ([entry("b", 1, provider="x"), entry("b", 2, provider="y")], "y/b", None, [], 2),
+    ],
+)
+def test_the_entry_about_this_server_and_model_is_found_or_none_is(models, default, url, names, context):
+    """Law: by address, then by name, then the default; an entry about another server is never taken."""
+    told = ClientSettings(client="opencode", models=tuple(models), default_model=default)
+    mine = told.belief(url, names)
+    assert (mine.context if mine is not None else None) == context
+
+
+def test_windows_that_stand_apart_from_the_address_are_about_any_server():
+    """Aider's table of models names no server; a client of a cloud that names none is about that cloud."""
+    for client, context in (("aider", 4096), ("claude-code", None), ("codex", None)):
+        told = ClientSettings(client=client, models=(entry("openai/x", 4096),), default_model="openai/x")
+        mine = told.belief(HERE, ["qwen3"])
+        assert (mine.context if mine is not None else None) == context
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_names_and_addresses_of_any_kind_are_compared(name, url):
+    assert plain_name(plain_name(name)) == plain_name(name) or not name.isascii()
+    host, port = address_of(url)
+    assert isinstance(host, str)
+    assert isinstance(port, int)
 
 
 def test_known_places_are_listed_without_being_opened(tmp_path):
