@@ -6,12 +6,8 @@ from pathlib import Path
 
 from diagnose.case import Case, write_whole
 from diagnose.document import document_of
-from probes.evidence.errors import BadFileError, CaseError, InputError
-from probes.evidence.records import Evidence
+from probes.evidence.errors import CaseError, InputError
 from reports.redact import redact_document
-
-MOST_BYTES = 256 << 20
-"""A file that is larger is no exported case."""
 
 
 def export_case(case: Case, out: Path) -> Path:
@@ -47,16 +43,3 @@ def _is_export(path: Path) -> bool:
     except OSError:
         return False
     return not head or (b'"schema_version"' in head and b'"ctxdoctor"' in head)
-
-
-def read_export(path: Path) -> list[Evidence]:
-    """Read an exported case back as evidence of its last run, to be judged again. BadFileError, CaseNewerError."""
-    from diagnose.triage import of_document  # noqa: PLC0415 - it reads logs and reports too, which nobody needs for this
-
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise BadFileError(f"{path} is larger than {MOST_BYTES >> 20} MiB; that is no exported case")
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise BadFileError(f"{path} cannot be read ({error.strerror})") from error
-    return of_document(text, path.name)

@@ -322,11 +322,6 @@ def marked(marker: str) -> list[psutil.Process]:
     return found
 
 
-def end_group(pid: int, created: float, grace_s: float, process: subprocess.Popen[bytes] | None = None) -> bool:
-    """End a process that we started, with its children, if it still is the one that was made then. True if it ran."""
-    return end_launch("", pid, created, grace_s, process)
-
-
 def end_launch(
     marker: str, pid: int, created: float, grace_s: float, process: subprocess.Popen[bytes] | None = None
 ) -> bool:

@@ -7,7 +7,7 @@ a name is looked up where transformers keeps its downloads, and fetched only if 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,21 +176,3 @@ def calibrate(counts: Sequence[tuple[str, int]]) -> Calibrated:
     overhead = max(0.0, low[1] - slope * low[0])
     spread = max(abs(count - (overhead + slope * w)) / count for w, count in points)
     return Calibrated(slope, overhead, spread)
-
-
-def pick_counter(
-    server: Counter | None, own: ModelTokenizer | None, usage: Callable[[str], int] | None, samples: Sequence[str] = ()
-) -> Counter:
-    """Pick who counts: the server itself, else the model's tokenizer, else a calibration by its usage counter on ``samples``.
-
-    The counter's name says which it was. NotOfferedError where there is nothing to count with.
-    """
-    if server is not None:
-        return server
-    if own is not None:
-        return own.counter()
-    if usage is not None and samples:
-        return calibrate([(text, usage(text)) for text in samples]).counter()
-    raise NotOfferedError(
-        "tokens cannot be counted: this server has no tokenizer and reports no usage; give --tokenizer"
-    )

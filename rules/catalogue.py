@@ -31,7 +31,6 @@ from rules.engine import (
     Known,
     Rule,
     Test,
-    Unknown,
     Way,
     describe,
     judge,
@@ -61,18 +60,6 @@ class Case:
     bands: tuple[str, ...]
     facts: Mapping[str, Any]
     open: bool = False
-
-    def as_facts(self, source: Literal["measured", "log", "user"] = "measured") -> Facts:
-        """Give the facts of the case. ImpossibleValueError on a value that its fact cannot have."""
-        values: dict[Fact[Any], Known[Any] | Unknown] = {}
-        if not self.open:
-            values.update({fact: Unknown("not-offered", "not in this case") for fact in VOCABULARY})
-        for name, value in self.facts.items():
-            fact = VOCABULARY[name]
-            values[fact] = fact.admit(
-                tuple(value) if isinstance(value, list) else value, source=source, origin=self.name
-            )
-        return Facts(values)
 
 
 @cache

@@ -208,18 +208,6 @@ def expectations_of(expects: Iterable[Expect], facts: Facts) -> tuple[Expectatio
     )
 
 
-def score_prediction(
-    expectations: Sequence[Expectation], facts_of_rerun: Facts, vocabulary: Vocabulary = VOCABULARY
-) -> Outcome:
-    """Judge the first prediction, that of the test's own cause, on the facts of the re-run: held, failed or cannot-tell.
-
-    A stored condition that can no longer be read (a fact was renamed since) is *cannot-tell*.
-    """
-    if not expectations:
-        return "cannot-tell"
-    return score_each(expectations[:1], facts_of_rerun, vocabulary)[expectations[0].cause]
-
-
 def score_each(
     expectations: Sequence[Expectation], facts_of_rerun: Facts, vocabulary: Vocabulary = VOCABULARY
 ) -> dict[str, Outcome]:

@@ -33,11 +33,6 @@ def at_most(hits: int, tried: int, p: float) -> float:
     return min(1.0, math.fsum(math.exp(t) for t in terms))
 
 
-def at_least(hits: int, tried: int, p: float) -> float:
-    """Give the probability of ``hits`` or more in ``tried`` at a true share of ``p``."""
-    return at_most(tried - hits, tried, 1 - p)
-
-
 def upper_bound(hits: int, tried: int, confidence: float = 0.95) -> float:
     """Give the largest true share that ``hits`` of ``tried`` leaves open, one-sided and exact (Clopper-Pearson). 3 failures-free of 3: 0.63."""
     if tried <= 0 or hits >= tried:

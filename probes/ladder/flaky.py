@@ -147,6 +147,7 @@ def trial_in_words(trial: ConcurrencyTrial) -> tuple[Words, ...]:
         said.append(bounds_in_words(trial.together_passed, trial.together_tried))
     if trial.standing in _STANDING:
         said.append(_STANDING[trial.standing])
+    said += _needed(trial)
     groups = Tally((error.error, pattern_of(error.message)) for error in trial.errors)
     for (kind, pattern), count in groups.most_common(3):
         said.append(words("{count} times {kind}: {message}", count=count, kind=kind, message=pattern[:160]))
@@ -167,14 +168,38 @@ def trial_in_words(trial: ConcurrencyTrial) -> tuple[Words, ...]:
     return tuple(said)
 
 
+SELDOM = 0.05
+"""A failure that comes less often than this is said to be seldom."""
+
+
+def _needed(trial: ConcurrencyTrial) -> tuple[Words, ...]:
+    """Say how many passes in a row say something: after a change where it fails now and then, at all where it never failed."""
+    groups = ((trial.alone_passed, trial.alone_tried), (trial.together_passed, trial.together_tried))
+    shares = [1 - passed / tried for passed, tried in groups if tried]
+    mixed = [share for share in shares if 0 < share < 1]
+    if mixed:
+        return (
+            words(
+                "If it fails as often as here, {count} passes in a row come by chance only once in 20 times: "
+                "so many are needed before a change can be said to have helped.",
+                count=tries_needed(mixed[0]),
+            ),
+        )
+    if shares and not any(shares):
+        return (
+            words(
+                "It takes {count} passes in a row to say that it fails in fewer than 1 of 20 tries.",
+                count=tries_needed(SELDOM),
+            ),
+        )
+    return ()
+
+
 def tries_needed(rate: float, confidence: float = 0.95) -> int:
     """Say how many passes in a row show that fewer than ``rate`` of the tries fail. ValueError for a rate that is no share between 0 and 1."""
     if not 0 < rate < 1:
         raise ValueError("a failure rate lies between 0 and 1")
-    tries = 1
-    while (1 - rate) ** tries > 1 - confidence and tries < 100_000:
-        tries += 1
-    return tries
+    return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-rate) - 1e-9))
 
 
 def round_timeout(seconds: float, *, slack: float = 0.03, most_slack_s: float = 1.5) -> int | None:

@@ -9,7 +9,7 @@ length cold until it has passed ``repeats`` times in a row, and reads once above
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -481,11 +481,3 @@ def _walk(plan: SearchPlan, limit: int) -> tuple[int, int]:
             )
         )
     return step.tokens, len(readings)
-
-
-PLAIN_REPEATS = 3
-
-
-def plain_cost(rungs: Iterable[int], repeats: int = PLAIN_REPEATS) -> int:
-    """Give the prompt tokens of the plain procedure: every rung, ``repeats`` times, cold."""
-    return repeats * sum(rungs)

@@ -185,11 +185,6 @@ class Budget:
         """Give every device, the host last."""
         return [*self.devices, self.host]
 
-    def first_full(self) -> DeviceNeed | None:
-        """Give the device that lacks most, None if all fit (as far as is known)."""
-        short = [need for need in self.all() if need.fits is False]
-        return max(short, key=_lacking) if short else None
-
 
 @dataclass(slots=True)
 class Longest:

@@ -13,8 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from probes.ladder.rungs import WANTED_RUNGS, build_ladder
-from probes.ladder.search import SearchPlan, forecast, plain_cost
-from tests.ladder.test_search import Server, walk
+from probes.ladder.search import SearchPlan, forecast
+from tests.ladder.test_search import PLAIN, Server, walk
 from tests.ladder.tokens import Tokens
 
 LIMITS = (60_001, 70_000, 80_000, 90_000, 97_000, 110_000, 120_000, 128_500)
@@ -41,11 +41,10 @@ def build() -> None:
 
 def search() -> None:
     """Tokens to the verdict."""
-    plain = plain_cost(WANTED_RUNGS)
-    say(f"plain procedure: {plain:,} tokens")
+    say(f"plain procedure: {PLAIN:,} tokens")
     server = Server(200_000)
     walk(server)
-    say(f"top passes: {server.processed / plain:.1%} (at most 45 %)")
+    say(f"top passes: {server.processed / PLAIN:.1%} (at most 45 %)")
     for kind in ("refused", "slow", "forgetful"):
         shares = []
         for limit in LIMITS:
@@ -53,12 +52,12 @@ def search() -> None:
             found, _, _ = walk(server)
             assert found.verified
             assert found.above_proved
-            shares.append(server.processed / plain)
+            shares.append(server.processed / PLAIN)
         say(f"{kind}, breaks between two rungs: {', '.join(f'{s:.1%}' for s in shares)} (each at most 55 %)")
     for cache in ("resumes", "none"):
         told = forecast(SearchPlan(WANTED_RUNGS, cache=cache))
         say(
-            f"announced, cache {cache}: {told.if_top_passes / plain:.1%} if the top passes, {told.at_most / plain:.1%} at the most"
+            f"announced, cache {cache}: {told.if_top_passes / PLAIN:.1%} if the top passes, {told.at_most / PLAIN:.1%} at the most"
         )
 
 

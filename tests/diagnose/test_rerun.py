@@ -14,14 +14,14 @@ import pytest
 from diagnose import look
 from diagnose.case import Case
 from diagnose.cli import command_line
-from diagnose.export import export_case, read_export
+from diagnose.export import export_case
 from diagnose.ledger import confirmed, ledger
 from diagnose.opening import answers_health
 from diagnose.shift import shifted
 from diagnose.snapshots import snapshot_of
-from diagnose.triage import of_case
+from diagnose.triage import of_case, read_file
 from probes.backends.commands import parse_command
-from probes.evidence.errors import BadFileError, InputError
+from probes.evidence.errors import InputError
 from probes.evidence.records import EvidenceSet
 from probes.launch import Server, address_of
 from probes.process import free_port
@@ -154,11 +154,11 @@ def test_slots_alone_confirm_and_slots_with_the_cache_type_do_not(quiet, capsys)
         assert str(Path.home()) not in path.read_text() or Path.home() == Path("/")
         for mode in ("run", "triage"):
             here, _facts = judge_evidence(EvidenceSet(of_case(case.folder)), mode)
-            there, _facts = judge_evidence(EvidenceSet(read_export(path)), mode)
+            there, _facts = judge_evidence(EvidenceSet(read_file(str(path))), mode)
             assert [(one.cause, one.low, one.now, one.high) for one in there.findings] == [
                 (one.cause, one.low, one.now, one.high) for one in here.findings
             ]
-        again_there, _facts = judge_evidence(EvidenceSet(read_export(path)), "run")
+        again_there, _facts = judge_evidence(EvidenceSet(read_file(str(path))), "run")
         assert again_there.named == verdict_of_run(case, 5).named
 
 
@@ -297,7 +297,3 @@ def test_an_export_is_not_written_over_another_file(quiet):
         assert export_case(case, path) == path
         with pytest.raises(InputError, match="cannot be written"):
             export_case(case, quiet / "no" / "such" / "folder.json")
-    with pytest.raises(BadFileError):
-        read_export(other)
-    with pytest.raises(BadFileError):
-        read_export(quiet / "absent.json")

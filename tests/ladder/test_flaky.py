@@ -41,6 +41,8 @@ def test_bounds_in_words():
 def test_how_many_tries_are_needed():
     """To show that fewer than 5 % fail, 59 in a row must pass."""
     assert tries_needed(0.05) == 59
+    assert tries_needed(0.5) == 5
+    assert tries_needed(0.999) == 1
     with pytest.raises(ValueError, match="between"):
         tries_needed(0)
 

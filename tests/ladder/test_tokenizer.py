@@ -10,8 +10,7 @@ import pytest
 
 from probes.evidence.errors import BadFileError, InputError, NotOfferedError
 from probes.ladder.rungs import build_ladder
-from probes.ladder.text import Counter, weigh
-from probes.tokenizer import calibrate, open_tokenizer, pick_counter
+from probes.tokenizer import calibrate, open_tokenizer
 from tests.ladder.tokens import split
 
 
@@ -134,15 +133,3 @@ class TestCalibration:
         for wrong in ([], [("a b", 2)], [("a b", 0), ("a b c", 0)], [("a " * 10, 50), ("a " * 100, 50)]):
             with pytest.raises(InputError, match="--tokenizer"):
                 calibrate(wrong)
-
-    def test_who_counts(self, folder):
-        """The server, else the model's tokenizer, else calibration, else an honest no."""
-        server = Counter(count=len, name="server")
-        own = open_tokenizer(str(folder))
-        assert pick_counter(server, own, None) is server
-        assert pick_counter(None, own, None).name.startswith("transformers")
-        assert pick_counter(None, None, lambda t: round(weigh(t)) + 3, ["a b c", "a b c d e f g"]).name.startswith(
-            "calibration"
-        )
-        with pytest.raises(NotOfferedError, match="--tokenizer"):
-            pick_counter(None, None, None)

@@ -82,8 +82,29 @@ def test_what_so_few_tries_can_say_is_said():
     trial, evidence = tried(MadeUp())
     said = [one.english for one in said_by_probes(evidence)]
     assert any("3 of 3 passed: that leaves a failure rate of up to 63 %." in one for one in said)
+    assert any("It takes 59 passes in a row" in one for one in said)
     assert trial.standing == "steady"
     assert trial.warm_passed is True
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "needed"),
+    [((4, 6), (0, 0), 8), ((3, 6), (2, 2), 5), ((6, 6), (1, 2), 5), ((0, 6), (0, 2), None), ((6, 6), (0, 2), None)],
+)
+def test_how_many_passes_would_show_that_a_change_helped_is_said(alone, together, needed):
+    """Law: by the share that failed; where it fails each time one pass says it all, and nothing is said."""
+    trial = ConcurrencyTrial(
+        prompt_tokens=1000,
+        concurrency=max(1, together[1]),
+        alone_passed=alone[0],
+        alone_tried=alone[1],
+        together_passed=together[0],
+        together_tried=together[1],
+        standing="flaky",
+    )
+    said = [one.english for one in trial_in_words(trial) if "passes in a row" in one.english]
+    assert len(said) == (needed is not None)
+    assert needed is None or f"{needed} passes in a row come by chance only once in 20 times" in said[0]
 
 
 def test_a_round_number_of_seconds_again_and_again_is_a_time_limit():

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from probes.evidence.errors import InputError, InterruptedByUserError, LaunchFailedError
-from probes.launch import MARKER, Output, Server, address_of, alive, end_group, holder_of, marked, split_command
+from probes.launch import MARKER, Output, Server, address_of, alive, end_launch, holder_of, marked, split_command
 from probes.process import free_port
 
 SERVE = """
@@ -150,8 +150,8 @@ def test_only_what_was_launched_is_ended(launched, tmp_path):
         assert server.wait_healthy(healthy, 20).healthy
         server.stop()
         assert bystander.poll() is None
-        assert end_group(bystander.pid, psutil.Process(bystander.pid).create_time() - 100, 1.0) is False
-        assert end_group(0, 0.0, 1.0) is False
+        assert end_launch("", bystander.pid, psutil.Process(bystander.pid).create_time() - 100, 1.0) is False
+        assert end_launch("", 0, 0.0, 1.0) is False
         assert bystander.poll() is None
     finally:
         bystander.kill()

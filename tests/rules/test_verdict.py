@@ -8,12 +8,13 @@ from probes.evidence.words import words
 from rules.catalogue import cases_of, facts_of, judge_facts, rule_of
 from rules.engine import Closer, Facts, Known, Unknown
 from rules.facts import ROPE_WRONG, SMALLER_WINDOW_WORKS, VOCABULARY, WINDOW_IN_FORCE, WINDOW_SLOTS
-from rules.verdict import Expectation, NextTest, next_step, score_each, score_prediction, verdict_of
+from rules.verdict import Expectation, NextTest, next_step, score_each, verdict_of
+from tests.rules.cases import facts_of_case
 
 
 def slots(**more):
     case = next(c for c in cases_of(rule_of("slots-divide-ctx")) if c.kind == "fires")
-    return case.as_facts().learn({WINDOW_IN_FORCE: Known(2048, "server"), **more})
+    return facts_of_case(case).learn({WINDOW_IN_FORCE: Known(2048, "server"), **more})
 
 
 def test_a_verdict_is_plain_data_sorted_with_the_likely_first():
@@ -51,17 +52,15 @@ def test_a_prediction_is_scored_on_the_facts_of_the_re_run():
     facts = slots()
     step = next_step(judge_facts(facts), facts)
     kept = [Expectation.model_validate_json(e.model_dump_json()) for e in step.expects]
-    assert score_prediction(kept, Facts({WINDOW_IN_FORCE: Known(8192)})) == "held"
-    assert score_prediction(kept, Facts({WINDOW_IN_FORCE: Known(2048)})) == "failed"
-    assert score_prediction(kept, Facts({WINDOW_IN_FORCE: Unknown("failed")})) == "cannot-tell"
+    for found, outcome in ((Known(8192), "held"), (Known(2048), "failed"), (Unknown("failed"), "cannot-tell")):
+        assert score_each(kept, Facts({WINDOW_IN_FORCE: found}))["slots-divide-ctx"] == outcome
     assert score_each(kept, Facts({WINDOW_IN_FORCE: Known(2048)}))["ctx-capped-by-engine"] == "held"
 
 
 def test_a_prediction_about_a_fact_that_is_gone_cannot_be_told():
     """A case from an older version is scored as far as it can be read, and never raises."""
     old = Expectation(cause="slots-divide-ctx", words="it grows", when={"op": ">", "fact": "window.of_old", "value": 3})
-    assert score_prediction([old], Facts()) == "cannot-tell"
-    assert score_prediction([], Facts()) == "cannot-tell"
+    assert score_each([old], Facts()) == {"slots-divide-ctx": "cannot-tell"}
 
 
 def test_while_nothing_is_named_a_quick_look_comes_before_a_change():
