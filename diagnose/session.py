@@ -24,6 +24,7 @@ from diagnose.shape import Shape, shape_of, window_of
 from diagnose.snapshots import snapshot_of
 from probes.backends.commands import parse_command
 from probes.base import ProbeContext, Progress
+from probes.control import types_in
 from probes.counting import counter_for
 from probes.evidence.answers import Answer
 from probes.evidence.damage import NextTokens
@@ -254,7 +255,7 @@ def _watched_anew(one: Walk, sampler: Sampler, back: bool) -> bool:
 def known_of(one: Walk, shape: Shape) -> agenda.Known:
     """Gather what is known so far, for the probe that comes next."""
     plan, model = one.last(LadderPlan), one.last(ModelIdentity)
-    types = _cache_types(one)
+    types = types_in({name: value for told in one.mine(Configuration) for name, value in told.settings.items()})
     refused = [reading for reading in one.mine(TruncationReading) if reading.verdict == "refused" and reading.window]
     return agenda.Known(
         shape=shape,
@@ -280,14 +281,3 @@ def known_of(one: Walk, shape: Shape) -> agenda.Known:
         events=lambda: one.mine(LogEvent) or events_now(one),
         log_was_read=bool(one.log_paths),
     )
-
-
-def _cache_types(one: Walk) -> tuple[str | None, str | None]:
-    """Give the types of the K and V cache that are set; None where none is."""
-    found_types: dict[str, str] = {}
-    for reading in one.mine(Configuration):
-        for name in ("kv_type_k", "kv_type_v"):
-            setting = reading.settings.get(name)
-            if setting is not None and isinstance(setting.value, str):
-                found_types[name] = setting.value.lower()
-    return found_types.get("kv_type_k"), found_types.get("kv_type_v")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from probes.evidence.control import ControlRun, SpeedAt
 from probes.evidence.errors import CtxDoctorError, NotOfferedError
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.rungs import RungResult
+from probes.evidence.subject import Setting
 from probes.ladder.rungs import RungText, build_ladder
 from probes.ladder.text import Counter
 from probes.ladder.trend import compare_slopes
@@ -56,9 +57,13 @@ def control_at(url: str, api_key: str | None = None, tokenizer: str | None = Non
 def cache_types(backend: Backend) -> tuple[str | None, str | None]:
     """Give the types of the K and V cache that a server on this machine was told; None where none was, or none can be read."""
     try:
-        settings = with_files(process_behind(backend.http.base_url), backend.name).settings
+        return types_in(with_files(process_behind(backend.http.base_url), backend.name).settings)
     except CtxDoctorError:
         return None, None
+
+
+def types_in(settings: Mapping[str, Setting]) -> tuple[str | None, str | None]:
+    """Give the types of the K and V cache among settings; None where none is set."""
     told = [settings.get(name) for name in ("kv_type_k", "kv_type_v")]
     kinds = [one.value.lower() if one is not None and isinstance(one.value, str) else None for one in told]
     return kinds[0], kinds[1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from probes.evidence.damage import ChainScore, TokenDivergence
+from rules.derive.settings import bits_of
 from rules.engine.derivation import Reading, Sight, derivation, reading, unread
 from rules.facts import CHAINS_BREAK, CHAINS_RIGHT, NEXT_TOKEN_DIVERGENCE, NEXT_TOKEN_HARMED, NEXT_TOKEN_SAME
 
@@ -17,12 +17,9 @@ HARMED_BITS = 0.03
 """Seen on Gemma 3 270M at 1,024 tokens, against f16: q8_0 keeps 24 of 24 likeliest tokens at a median of 0.001 bits, q4_0 19 of 24 at 0.034."""
 
 
-def bits_of(kind: str | None) -> float:
-    """Give the bits of a cache type by its name; 16 where none was named, which is what servers take."""
-    if not kind:
-        return 16.0
-    match = re.search(r"(\d+)", kind)
-    return float(match[1]) if match else 16.0
+def _bits(kind: str | None) -> float:
+    """Give the bits of a cache type by its name; 16 where none was named, which is what servers take, or a name tells none."""
+    return (bits_of(kind) if kind else None) or 16.0
 
 
 @derivation(reads=(ChainScore,), gives=(CHAINS_RIGHT, CHAINS_BREAK))
@@ -47,8 +44,8 @@ def next_tokens(sight: Sight) -> Iterator[Reading]:
     latest = sight.last(TokenDivergence)
     if latest is not None:
         evidence, apart = latest
-        mine = min(bits_of(apart.type_k), bits_of(apart.type_v))
-        if mine < min(bits_of(apart.other_type_k), bits_of(apart.other_type_v)):
+        mine = min(_bits(apart.type_k), _bits(apart.type_v))
+        if mine < min(_bits(apart.other_type_k), _bits(apart.other_type_v)):
             yield reading(NEXT_TOKEN_SAME, apart.same_top, evidence)
             yield reading(NEXT_TOKEN_DIVERGENCE, apart.median, evidence)
             harmed = apart.same_top < HARMED_SAME or apart.median > HARMED_BITS

@@ -125,8 +125,8 @@ def bits_of(type_name: str) -> float | None:
     name = type_name.strip().lower()
     if name in _BITS:
         return float(_BITS[name])
-    digits = "".join(c for c in name if c in "0123456789")[:1]
-    return float(digits) if name[:1] in {"q", "i", "t"} and digits else None
+    first = re.match(r"(?:[a-z]*?q|fp|bf|f|int|turbo|kvarn)(\d+)", name)
+    return float(first[1]) if first else None
 
 
 def _settings(sight: Sight) -> Iterator[tuple[Evidence, Configuration]]:

@@ -15,7 +15,6 @@ from probes.damage import POSITIONS, DamageProbe, compare
 from probes.evidence.damage import ChainScore, NextTokens, TokenDivergence
 from probes.evidence.records import EvidenceSet, found
 from rules.catalogue import facts_of, rule_of
-from rules.derive.damage import bits_of
 from rules.engine import Known, find
 from rules.facts import (
     CHAINS_BREAK,
@@ -151,10 +150,31 @@ def test_llama_servers_streamed_probabilities_are_read_and_checked():
 
 
 @pytest.mark.parametrize(
-    ("kind", "bits"), [("q4_0", 4.0), ("q8_0", 8.0), ("f16", 16.0), ("bf16", 16.0), (None, 16.0), ("fp8_e5m2", 8.0)]
+    ("mine", "other", "fewer"),
+    [
+        ("q4_0", "q8_0", True),
+        ("q8_0", None, True),
+        ("turbo3", "q8_0", True),
+        ("f16", "bf16", False),
+        (None, "q8_0", False),
+        ("weird", "f16", False),
+    ],
 )
-def test_bits_of_a_type(kind, bits):
-    assert bits_of(kind) == bits
+def test_runs_are_compared_where_this_one_has_fewer_bits(mine, other, fewer):
+    """Law: where none was named, or the name tells none, it is what servers take: sixteen."""
+    told = TokenDivergence(
+        other_run=1,
+        type_k=mine,
+        type_v=mine,
+        other_type_k=other,
+        other_type_v=other,
+        positions=24,
+        same_top=0.5,
+        median=0.9,
+        p95=1.0,
+    )
+    facts = facts_of(EvidenceSet([found(told, source="measured")]))
+    assert (facts.value(NEXT_TOKEN_HARMED) is True) is fewer
 
 
 def test_it_is_asked_where_the_cache_is_quantised():

@@ -182,7 +182,10 @@ def test_the_log_tells_positions_without_a_command_line():
         ("iq4_nl", 4.5),
         ("turbo3", 3.5),
         ("q7_9", 7),
+        ("kvarn3", 3),
+        ("int16", 16),
         ("weird", None),
+        ("weird9", None),
     ],
 )
 def test_bits_of_cache_types(name, bits):
