@@ -11,9 +11,11 @@ from diagnose.ui import Ui
 from probes.backends.base import Backend
 from probes.backends.commands import as_text, detect_backend
 from probes.backends.http import Http, is_loopback
+from probes.backends.llama_manager import LlamaManager
 from probes.backends.recognise import recognise
 from probes.backends.settings_files import with_files
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
+from probes.evidence.machine import MemoryBudget
 from probes.evidence.records import Evidence, EvidenceSet, Payload, Source, found, not_found
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu import read_devices
@@ -60,6 +62,9 @@ def at_server(backend: Backend, run: int) -> Iterator[Evidence]:
     yield _tried(ModelIdentity, backend.model_identity, source="server", run=run, origin=url)
     yield _tried(WindowReading, backend.window, source="server", run=run, origin=url)
     yield _tried(Configuration, backend.configuration, source="server", run=run, origin=url)
+    if isinstance(backend, LlamaManager):
+        # the only server that tells where its memory is; all others print it into their logs, if anywhere
+        yield _tried(MemoryBudget, backend.memory, source="server", run=run, origin=url)
 
 
 def no_model(seen: EvidenceSet) -> str:

@@ -1,4 +1,4 @@
-"""llama-server processes that another server runs behind its own address: Ollama's, text-generation-webui's. Found on this machine only."""
+"""llama-server processes that another server runs behind its own address: Ollama's, text-generation-webui's, llama-manager's. Found on this machine only."""
 
 from __future__ import annotations
 
@@ -70,3 +70,24 @@ def find_child(http: Http, model_path: str | None = None) -> LlamaChild:
     backend = LlamaCpp(child)
     weakref.finalize(backend, child.close)
     return LlamaChild(process.pid, read, backend)
+
+
+def find_router(http: Http) -> Http:
+    """Find llama-manager's llama-server: a child of its process that serves presets. NotOfferedError where it cannot be seen."""
+    if not is_loopback(http.base_url):
+        raise NotOfferedError("the llama-server behind llama-manager can be seen on its own machine only")
+    from probes.process import process_behind, read_process  # noqa: PLC0415 - looks at processes only when asked
+
+    for pid in process_behind(http.base_url).children[:64]:
+        try:
+            process = read_process(pid)
+        except NotOfferedError:
+            continue
+        if "--models-preset" not in process.argv:
+            continue
+        port = parse_command(process.argv, process.environment, "llama.cpp").settings.get("port")
+        if port is not None and isinstance(port.value, int) and 0 < port.value < 65536:
+            return Http(f"http://127.0.0.1:{port.value}", None, http.connect_s)
+    raise NotOfferedError(
+        "llama-manager runs no llama-server that this user may see, so nothing more can be told or reloaded"
+    )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from probes.backends.base import Ask, Feature, Signs
+from probes.backends.children import find_router
 from probes.backends.http import Http, count, text_of
 from probes.backends.openai_compatible import OpenAiCompatible, list_of, object_of
 from probes.evidence.errors import NotOfferedError
@@ -74,6 +75,15 @@ class LlamaManager(OpenAiCompatible):
                 error=RequestError(error="not-supported", message="llama-manager takes chats only, no raw prompts")
             )
         return super().complete(ask)
+
+    def memory(self) -> MemoryBudget:
+        """Where its own llama-server says that the memory is, by device and component; loads nothing.
+
+        NotOfferedError where no model is active, or that server cannot be seen from here or does not tell.
+        """
+        model = text_of(self.entry().get("id"), 500) or self.model_name() or ""
+        with find_router(self.http) as router:
+            return ask_memory(router, model)
 
     def busy(self) -> bool | None:
         """Say whether requests wait for the model."""

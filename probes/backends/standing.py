@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from probes.backends.base import Backend
-from probes.backends.commands import parse_command
+from probes.backends.children import find_router
 from probes.backends.flags import LM_STUDIO_LOAD, MODELFILE
-from probes.backends.http import Http, Reply, count, is_loopback
+from probes.backends.http import Http, Reply, count
 from probes.backends.lm_studio import LmStudio
 from probes.backends.ollama import Ollama
 from probes.backends.openai_compatible import object_of
@@ -240,25 +240,6 @@ class LlamaManagerStanding(Standing):
     def request(self, settings: Mapping[str, Any]) -> str:
         """The call to the server behind the manager."""
         return f"POST {self.router.base_url}/reload with {json.dumps({**self.written(settings), 'model': self.model})}"
-
-
-def find_router(http: Http) -> Http:
-    """Find llama-manager's llama-server: a child of its process that serves presets. NotOfferedError where it cannot be seen."""
-    if not is_loopback(http.base_url):
-        raise NotOfferedError("the llama-server behind llama-manager can be seen on its own machine only")
-    from probes.process import process_behind, read_process  # noqa: PLC0415 - looks at processes only when asked
-
-    for pid in process_behind(http.base_url).children[:64]:
-        try:
-            process = read_process(pid)
-        except NotOfferedError:
-            continue
-        if "--models-preset" not in process.argv:
-            continue
-        port = parse_command(process.argv, process.environment, "llama.cpp").settings.get("port")
-        if port is not None and isinstance(port.value, int) and 0 < port.value < 65536:
-            return Http(f"http://127.0.0.1:{port.value}", None, http.connect_s)
-    raise NotOfferedError("llama-manager runs no llama-server that this user may see, so nothing can be reloaded")
 
 
 KINDS: Mapping[str, type[Standing]] = MappingProxyType(

@@ -272,7 +272,7 @@ def placed(sight: Sight) -> Iterator[Reading]:
         by: dict[str, int] = {}
         for buffer in budget.buffers:
             by[buffer.component] = by.get(buffer.component, 0) + buffer.size_bytes
-        source: Source = "log" if budget.basis == "log" else "file"
+        source: Source = evidence.source if budget.basis == "log" else "file"
         for component, fact in facts.items():
             if component in by and component not in {"kv", "state"}:
                 yield reading(fact, by[component], evidence, source=source)
