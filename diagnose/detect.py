@@ -121,9 +121,9 @@ def _described(url: str, backend: Backend) -> Seen:
         window = backend.window()
     with contextlib.suppress(CtxDoctorError):
         model = backend.model_identity().name
-    process, _why = find_process(url)
+    process, _why = find_process(backend.holder())
     if process is not None:
-        settings = with_files(process, backend.name)
+        settings = with_files(process, backend.engine, backend.model)
         types = [settings.settings.get(name) for name in ("kv_type_k", "kv_type_v")]
         quantised = any(one is not None and one.value not in WHOLE_TYPES for one in types)
         for piece in asked_window(settings, 0, "process"):

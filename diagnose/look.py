@@ -40,13 +40,16 @@ def recognised(http: Http, ui: Ui, *, hint: str | None, model: str | None, deadl
     begun = time.monotonic()
     while True:
         try:
-            return recognise(http, hint, model=model)
+            backend = recognise(http, hint, model=model)
+            backend.still_loading()
         except StillLoadingError:
             waited = time.monotonic() - begun
             if waited > deadline_s:
                 raise
             ui.progress("the server loads its model", waited / deadline_s, f"{waited:.0f} s")
             time.sleep(0.5)
+        else:
+            return backend
 
 
 def at_machine(run: int, pid: int | None, when: str) -> Iterator[Evidence]:
@@ -86,12 +89,17 @@ def find_process(url: str) -> tuple[ServerProcess | None, str]:
         return None, str(error)
 
 
-def at_process(process: ServerProcess | None, why: str, backend: str | None, run: int) -> Iterator[Evidence]:
-    """Settings from the command line and environment of the server's process and the files that these name, and the window that was asked for there."""
+def at_process(
+    process: ServerProcess | None, why: str, backend: str | None, run: int, model: str | None = None
+) -> Iterator[Evidence]:
+    """Settings from the command line and environment of the server's process and the files that these name, and the window that was asked for there.
+
+    ``model``: which one, where a file names several.
+    """
     if process is None:
         yield not_found(Configuration, "not-offered", why, source="process", run=run, origin="process")
         return
-    settings = with_files(process, backend)
+    settings = with_files(process, backend, model)
     if detect_backend(process.argv) is None:
         # a program that starts the server by its own means: flags that it does not show are not the server's defaults
         shown = as_text(settings.command or ())[:400]

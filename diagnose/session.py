@@ -70,12 +70,12 @@ def _look(one: Walk) -> None:
     """Everything that is to be seen without sending a prompt; once a run."""
     backend = one.backend
     assert backend is not None
-    process, why = look.find_process(backend.http.base_url)
+    process, why = look.find_process(backend.holder())
     if "look" not in one.case.done_probes(one.run):
         one.case.make_room()
         for evidence in look.at_server(backend, one.run):
             one.add(evidence)
-        for evidence in look.at_process(process, why, backend.name, one.run):
+        for evidence in look.at_process(process, why, backend.engine, one.run, backend.model):
             one.add(evidence)
         for evidence in look.at_machine(one.run, process.pid if process else None, "before run"):
             one.add(evidence)
@@ -95,7 +95,7 @@ def _look(one: Walk) -> None:
             _predict_memory(one, process.pid)
         one.case.append("probe-done", {"probe": "look"})
     if process is not None and one.server is None:
-        log_file = parse_command(process.argv, process.environment, backend.name).settings.get("log_file")
+        log_file = parse_command(process.argv, process.environment, backend.engine).settings.get("log_file")
         if log_file is not None and isinstance(log_file.value, str):
             one.log_paths.append(Path(process.cwd or ".") / log_file.value)
     one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent)
@@ -153,10 +153,10 @@ def _look_again(one: Walk) -> None:
         )
     except CtxDoctorError:
         return
-    process, why = look.find_process(fresh.http.base_url)
+    process, why = look.find_process(fresh.holder())
     again = [
         *look.at_server(fresh, one.run),
-        *look.at_process(process, why, fresh.name, one.run),
+        *look.at_process(process, why, fresh.engine, one.run, fresh.model),
         *look.at_machine(one.run, process.pid if process else None, "after run"),
     ]
     files = [piece for piece in one.case.evidence(one.run).all if piece.kind in {ModelFile.kind, Launch.kind}]

@@ -9,6 +9,7 @@ from typing import Any
 from diagnose.questions import QUESTIONS, question
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend
 from probes.backends.flags import MODELFILE
+from probes.backends.fronts import front_steps
 from probes.backends.standing import reload_steps
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.records import EvidenceSet
@@ -49,7 +50,8 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
     )
     value: Any = list(step.to) if isinstance(step.to, tuple) else step.to
     start: Any = list(step.start) if isinstance(step.start, tuple) else step.start
-    if argv and not (backend == "ollama" and _by_its_own(step.variable)):
+    front, started = (identity.front, identity.front_model) if identity is not None else (None, None)
+    if argv and front is None and not (backend == "ollama" and _by_its_own(step.variable)):
         try:
             changed = change_command(argv, backend, step.variable, value)
         except CtxDoctorError:
@@ -59,6 +61,8 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
     name = model.name if model is not None else None
 
     def steps(to: Any) -> tuple[Words, ...]:
+        if front is not None:
+            return front_steps(front, backend or "llama.cpp", step.variable, to, started or name or "MODEL")
         if backend == "llama-manager":
             return reload_steps(step.variable, to, name)
         return change_steps(backend or "llama.cpp", step.variable, to, model=name)

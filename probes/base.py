@@ -166,7 +166,7 @@ class ProbeContext:
         begins = text[:BEGINNING]
         if not ask.use_cache:
             first = random.Random(f"cold {self.seed} {self.run}").randrange(1000)
-            salted = "cache-off" not in self.backend.offers
+            salted = not self.backend.can("cache-off")
             self.salt = (begins, f"{(first + self.asked) % 1000:03d} ") if salted else ("", "")
         elif begins != self.salt[0]:
             return ask

@@ -66,7 +66,7 @@ class TruncationProbe(Probe):
 
     def cost(self, context: ProbeContext) -> Cost:
         """One request where it is refused; else two or three, of which the last is short."""
-        refused = context.backend.name in REFUSES_UNPROCESSED
+        refused = context.backend.engine in REFUSES_UNPROCESSED
         under = self.length_below(context) if self.below or not refused else 0
         above = 0 if refused else self.length()
         return Cost(requests=2 if under else 1, prompt_tokens=above + under, generated_tokens=2 if under else 1)
@@ -74,7 +74,7 @@ class TruncationProbe(Probe):
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield one reading."""
         length = self.length()
-        refuses = context.backend.name in REFUSES_UNPROCESSED
+        refuses = context.backend.engine in REFUSES_UNPROCESSED
         if (0 if refuses else length) > self.afford or length > MOST_TOKENS:
             self.reading = TruncationReading(verdict="unknown", window=self.window, would_cost_tokens=length)
             yield found(self.reading, source="measured", run=context.run, origin="truncation")
@@ -82,7 +82,7 @@ class TruncationProbe(Probe):
         context.progress.report("a prompt above the window", 0.0, f"{length} tokens")
         try:
             sent, completion = self._send(context, length)
-            reading = read(completion, sent, self.window, context.backend.name)
+            reading = read(completion, sent, self.window, context.backend.engine)
             answered = completion.error is None and completion.prompt_tokens is not None
             if reading.verdict == "truncated" or self.below or (answered and reading.verdict == "unknown"):
                 reading = self._held_against_less(context, reading, spent=0 if reading.verdict == "refused" else sent)
@@ -169,7 +169,7 @@ class TruncationProbe(Probe):
             if context.counter.name.startswith("calibration"):
                 why = f"tokens are only estimated here, and the server's counts do not fit (counted for sent: {told}); give --tokenizer"
             return reading.model_copy(update={"verdict": "unknown", "rule": None, "message": why})
-        return _cut_within(reading, self.window, context.backend.name) if under is not None else reading
+        return _cut_within(reading, self.window, context.backend.engine) if under is not None else reading
 
 
 def _fits_and_is_refused(reading: TruncationReading) -> bool:

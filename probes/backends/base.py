@@ -81,6 +81,19 @@ class Backend(ABC):
         self.http = http
         self.model = model
 
+    @property
+    def engine(self) -> str:
+        """Name of the server that processes the prompts: where another stands behind this one, that one's."""
+        return self.name
+
+    def can(self, feature: Feature) -> bool:
+        """Say whether this server, or the one behind it, offers something."""
+        return feature in self.offers
+
+    def holder(self) -> str:
+        """Give the address at which the process that holds the model listens. Never raises; loads nothing."""
+        return self.http.base_url
+
     @classmethod
     @abstractmethod
     def recognise(cls, signs: Signs) -> str | None:
@@ -130,6 +143,9 @@ class Backend(ABC):
 
     def forget(self) -> None:  # noqa: B027 - most servers are asked anew each time
         """Forget what the server told of itself, so that it is asked anew."""
+
+    def still_loading(self) -> None:  # noqa: B027 - most servers are recognised only once they have loaded
+        """Raise StillLoadingError while the model under test is being loaded by a server of many models. Loads nothing."""
 
     def busy(self) -> bool | None:
         """Say whether someone else's request is running; None where the server does not tell."""

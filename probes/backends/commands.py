@@ -338,7 +338,8 @@ def _backend_of_program(located: _Located) -> str | None:
     if not own:
         return None
     name = _program(own[0])
-    if name == "llama-swap":
+    if name.startswith("llama-swap"):
+        # its downloads carry system and version in their names
         return "llama-swap"
     if name in {
         "llama-server",

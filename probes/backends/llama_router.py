@@ -1,10 +1,11 @@
 """llama-server's router mode: one address, many models, each a child with its own command line.
 
-A GET for a model that is not loaded would load it, so nothing is asked of one: its state is read first, and ``autoload=false`` is sent along.
+A request for a model that is not loaded would load it, so nothing is asked of one: its state is read first, and ``autoload=false`` is sent along.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -12,10 +13,11 @@ from urllib.parse import quote
 
 from probes.backends.base import Ask, Signs
 from probes.backends.commands import parse_command, parse_preset
-from probes.backends.http import Http, Reply, text_of
+from probes.backends.fronts import ROUTER
+from probes.backends.http import Http, Reply, is_loopback, text_of
 from probes.backends.llamacpp import LlamaCpp
 from probes.backends.openai_compatible import list_of, object_of
-from probes.evidence.errors import NotOfferedError
+from probes.evidence.errors import CtxDoctorError, NotOfferedError, StillLoadingError
 from probes.evidence.request import Completion
 from probes.evidence.subject import BackendIdentity, Configuration, WindowReading
 
@@ -33,6 +35,7 @@ class RouterModel:
     failed: bool = False
     exit_code: int | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
 
 
 def read_models(body: object) -> list[RouterModel]:
@@ -54,6 +57,7 @@ def read_models(body: object) -> list[RouterModel]:
                 failed=status.get("failed") is True,
                 exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
                 meta=object_of(object_of(entry).get("meta")),
+                aliases=tuple(word for word in list_of(object_of(entry).get("aliases"))[:50] if isinstance(word, str)),
             )
         )
     return found
@@ -84,9 +88,14 @@ class LlamaRouter(LlamaCpp):
         """Give the model under test. NotOfferedError, with what to do, where none is loaded or several are and none was named."""
         models = self.models()
         if self.model is not None:
-            mine = next((m for m in models if m.name == self.model), None)
+            mine = next((m for m in models if m.name == self.model or self.model in m.aliases), None)
             if mine is None:
-                raise NotOfferedError(f"the router knows no model {self.model!r}; give one of its names with --model")
+                names = ", ".join(m.name for m in models[:5])
+                raise NotOfferedError(
+                    f"the router knows no model {self.model!r}; give one of its names ({names}) with --model"
+                )
+            if mine.state == "loading":
+                raise StillLoadingError(f"the router is still loading {mine.name!r}; wait, or look at its log")
             if mine.state not in READY:
                 how = f" (it failed with exit code {mine.exit_code})" if mine.failed else ""
                 raise NotOfferedError(
@@ -96,10 +105,27 @@ class LlamaRouter(LlamaCpp):
         ready = [m for m in models if m.state in READY]
         if len(ready) == 1:
             return ready[0]
+        if not ready and any(m.state == "loading" for m in models):
+            raise StillLoadingError("the router is still loading a model; wait, or look at its log")
         if not ready:
             raise NotOfferedError("the router has no model loaded; send it one request, or name one with --model")
         names = ", ".join(m.name for m in ready[:5])
         raise NotOfferedError(f"the router has several models loaded ({names}); name one with --model")
+
+    def holder(self) -> str:
+        """Give the address of the chosen model's own process, a child of the router, which tells its port."""
+        with contextlib.suppress(CtxDoctorError):
+            port = parse_command(["llama-server", *_own_words(self.chosen().argv)], backend="llama.cpp").settings.get(
+                "port"
+            )
+            if port is not None and is_loopback(self.http.base_url):
+                return f"http://127.0.0.1:{port.value}"
+        return super().holder()
+
+    def still_loading(self) -> None:
+        """Raise StillLoadingError while the model under test is being loaded."""
+        with contextlib.suppress(NotOfferedError):
+            self.chosen()
 
     def _settle(self) -> None:
         """Make sure that there is a loaded model to ask, before anything is asked of it."""
@@ -127,6 +153,8 @@ class LlamaRouter(LlamaCpp):
             url=self.http.base_url,
             recognised_by="/props says role router",
             router=True,
+            front=ROUTER,
+            front_model=self.model,
         )
 
     def window(self) -> WindowReading:

@@ -1,10 +1,12 @@
 """llama-swap: asked for what runs behind it, then through to the server itself.
 
-``/upstream/MODEL/…`` would load a model, so only a model that is ready is asked.
+``/upstream/MODEL/…`` would load a model, so only a model that is ready is asked, and before each look it is made sure that it still runs: it may have
+been unloaded for idleness, or for another client's model. A completion, or a count of its tokens, is what a model is loaded for.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,9 +14,10 @@ from urllib.parse import quote
 
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.commands import parse_command, split_command
-from probes.backends.http import Http, Reply, StreamPiece, text_of
+from probes.backends.fronts import LLAMA_SWAP
+from probes.backends.http import Http, Reply, StreamPiece, is_loopback, text_of
 from probes.backends.openai_compatible import list_of, object_of
-from probes.evidence.errors import NotOfferedError, StillLoadingError
+from probes.evidence.errors import CtxDoctorError, NotOfferedError, StillLoadingError
 from probes.evidence.request import Completion
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
 
@@ -47,21 +50,32 @@ def read_running(body: object) -> list[RunningModel]:
     return found
 
 
-class Upstream(Http):
-    """llama-swap's client for one model: every path stands below ``/upstream/MODEL``. It shares the connection; closing is its giver's."""
+def owns_models(body: object) -> bool:
+    """Say whether a list of models has one that is llama-swap's own."""
+    return any(object_of(entry).get("owned_by") == "llama-swap" for entry in list_of(object_of(body).get("data"))[:200])
 
-    def __init__(self, http: Http, prefix: str) -> None:
+
+class Upstream(Http):
+    """llama-swap's client for one model: every path stands below ``/upstream/MODEL``. It shares the connection; closing is its giver's.
+
+    ``runs`` raises where the model runs no more, before a GET would load it.
+    """
+
+    def __init__(self, http: Http, prefix: str, runs: Callable[[], object]) -> None:
         self._inner = http
         self._prefix = prefix
+        self._runs = runs
         self.base_url = http.base_url + prefix
         self.connect_s = http.connect_s
 
     def get(self, path: str, *, deadline_s: float = 10.0) -> Reply:
         """As the client's own, below the prefix."""
+        self._runs()
         return self._inner.get(self._prefix + path, deadline_s=deadline_s)
 
     def get_json(self, path: str, *, deadline_s: float = 10.0) -> tuple[int, Any]:
         """As the client's own, below the prefix."""
+        self._runs()
         return self._inner.get_json(self._prefix + path, deadline_s=deadline_s)
 
     def post_json(self, path: str, body: object, *, deadline_s: float) -> Reply:
@@ -94,11 +108,29 @@ class LlamaSwap(Backend):
 
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
-        """By ``/running``, and a version with a commit (Ollama's has none)."""
-        version = signs.json("/api/version")
-        if {"version", "commit"} <= version.keys() and isinstance(signs.json("/running").get("running"), list):
+        """By ``/running``, and a version with a commit (Ollama's has none) or, before the end of 2025, models that are its own."""
+        if not isinstance(signs.json("/running").get("running"), list):
+            return None
+        if {"version", "commit"} <= signs.json("/api/version").keys():
             return "/running, and /api/version with a commit"
-        return None
+        return "/running, and models owned by llama-swap" if owns_models(signs.json("/v1/models")) else None
+
+    @property
+    def engine(self) -> str:
+        """Name of the server behind, once it was looked at."""
+        return self._behind.engine if self._behind is not None else self.name
+
+    def can(self, feature: Feature) -> bool:
+        """Say whether llama-swap or the server behind it offers something."""
+        return super().can(feature) or (self._behind is not None and self._behind.can(feature))
+
+    def holder(self) -> str:
+        """Give the address of the server that runs the model, where that is on this machine; before 2026 llama-swap does not tell it."""
+        with contextlib.suppress(CtxDoctorError):
+            proxy = self.chosen().proxy
+            if is_loopback(self.http.base_url) and proxy and is_loopback(proxy):
+                return proxy
+        return super().holder()
 
     def running(self) -> list[RunningModel]:
         """Give every model that runs or starts."""
@@ -108,10 +140,11 @@ class LlamaSwap(Backend):
         return read_running(body)
 
     def chosen(self) -> RunningModel:
-        """Give the running model under test. NotOfferedError, with what to do, where there is none."""
+        """Give the running model under test. NotOfferedError, with what to do, where there is none; StillLoadingError while it starts."""
         models = self.running()
         if self.model is not None:
-            models = [m for m in models if m.name == self.model]
+            named = self.model if any(m.name == self.model for m in models) else self._named()
+            models = [m for m in models if m.name == named]
         ready = [m for m in models if m.state == "ready"]
         if ready:
             if len(ready) > 1:
@@ -121,8 +154,24 @@ class LlamaSwap(Backend):
         if any(m.state == "starting" for m in models):
             raise StillLoadingError("llama-swap is still starting the model; wait, or look at its /logs")
         raise NotOfferedError(
-            "llama-swap has no such model running; send it one request, or name one with --model, then look again"
+            "llama-swap has no such model running; send it one request, or name one with --model, then look again (its /logs say why where it does not start)"
         )
+
+    def _named(self) -> str | None:
+        """Give the id of the model that was named by one of its aliases, where the list of models tells them."""
+        _status, body = self.http.get_json("/v1/models")
+        for entry in list_of(object_of(body).get("data"))[:1000]:
+            told = object_of(object_of(object_of(entry).get("meta")).get("llamaswap"))
+            if self.model in list_of(told.get("aliases")):
+                return text_of(object_of(entry).get("id"), 500)
+            if told.get("type") == "alias" and object_of(entry).get("id") == self.model:
+                return text_of(told.get("modelID"), 500)
+        return self.model
+
+    def still_loading(self) -> None:
+        """Raise StillLoadingError while the model under test is being started."""
+        with contextlib.suppress(NotOfferedError):
+            self.chosen()
 
     def forget(self) -> None:
         """Forget what the server behind told; and which one it is, if its model runs no more: to ask that one would load it."""
@@ -139,7 +188,7 @@ class LlamaSwap(Backend):
         if self._behind is None:
             mine = self.chosen()
             self.model = mine.name
-            http = Upstream(self.http, f"/upstream/{quote(mine.name, safe='')}")
+            http = Upstream(self.http, f"/upstream/{quote(mine.name, safe='')}", self.chosen)
             if self.look is None:
                 raise NotOfferedError("the server behind llama-swap was not looked for")
             self._behind = self.look(http)
@@ -165,6 +214,8 @@ class LlamaSwap(Backend):
         return inner.model_copy(
             update={
                 "router": True,
+                "front": LLAMA_SWAP,
+                "front_model": self.model,
                 "recognised_by": f"{inner.recognised_by}, behind llama-swap {self.version() or ''}".strip(),
             }
         )
@@ -183,7 +234,8 @@ class LlamaSwap(Backend):
         return told
 
     def _command(self) -> Configuration:
-        return parse_command(split_command(self.chosen().command), source="server")
+        command = self.chosen().command
+        return parse_command(split_command(command), source="server") if command else Configuration()
 
     def configuration(self) -> Configuration:
         """The command behind, which ``/running`` tells in full, and what the server itself tells."""

@@ -19,7 +19,7 @@ from probes.backends.koboldcpp import KoboldCpp
 from probes.backends.llama_cpp_python import LlamaCppPython
 from probes.backends.llama_manager import LlamaManager
 from probes.backends.llama_router import LlamaRouter
-from probes.backends.llama_swap import LlamaSwap
+from probes.backends.llama_swap import LlamaSwap, owns_models
 from probes.backends.llamacpp import LlamaCpp
 from probes.backends.lm_studio import LmStudio
 from probes.backends.mlx_lm import MlxLm
@@ -129,7 +129,7 @@ def recognise(http: Http, hint: str | None = None, *, model: str | None = None) 
 def _worth_asking(path: str, signs: Signs) -> bool:
     """Leave out what the answers so far make pointless."""
     if path == "/running":
-        return "commit" in signs.json("/api/version")
+        return "commit" in signs.json("/api/version") or owns_models(signs.json("/v1/models"))
     if path == "/":
         return isinstance(signs.json("/api/version").get("version"), str) and "commit" not in signs.json("/api/version")
     if path == "/get_server_info":

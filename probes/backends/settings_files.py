@@ -83,11 +83,14 @@ def read_settings_file(path: Path, model: str | None = None) -> SettingsFile:
     return SettingsFile(backend, _of(backend, data, model))
 
 
-def with_files(process: ServerProcess, backend: str | None) -> Configuration:
+def with_files(process: ServerProcess, backend: str | None, model: str | None = None) -> Configuration:
     """Give the settings of a server's process: its command line and environment, and below them the files that these name.
 
-    What cannot be read, or is said twice and differs where the server's versions disagree about who wins, is in ``unread``. Never raises.
+    ``model``: which of the models that a file names. What cannot be read, or is said twice and differs where the server's versions disagree about
+    who wins, is in ``unread``. Never raises.
     """
+    if detect_backend(process.argv) == "llama-swap":
+        return _behind_swap(process, model)
     command = parse_command(process.argv, process.environment, backend)
     name = backend if backend not in {None, "openai-compatible"} else detect_backend(process.argv)
     settings, unread = dict(command.settings), dict(command.unread)
@@ -107,6 +110,19 @@ def with_files(process: ServerProcess, backend: str | None) -> Configuration:
                 unread[variable] = f"its command line says {before.value!r}, its file {setting.value!r}"[:500]
         unread.update({key: why for key, why in read.unread.items() if key not in settings})
     return command.model_copy(update={"settings": settings, "unread": unread})
+
+
+def _behind_swap(process: ServerProcess, model: str | None) -> Configuration:
+    """Give the settings of the model that llama-swap starts, by its file. Its own command line is none of the server's."""
+    command = parse_command(process.argv, process.environment, "llama-swap")
+    given = command.settings.get("config_file")
+    path = _of_process(process, given.value) if given is not None and isinstance(given.value, str) else None
+    if path is None:
+        return Configuration(unread={"command": "llama-swap's configuration, which starts the server, cannot be seen"})
+    try:
+        return _llama_swap(_data(_text(path), path), model)
+    except CtxDoctorError as error:
+        return Configuration(unread={f"file {path.name}"[:200]: str(error)[:500]})
 
 
 # -- which files ------------------------------------------------------------------------------------------------------------------------

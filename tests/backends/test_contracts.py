@@ -82,7 +82,7 @@ def test_a_window_that_cannot_be_told_is_not_offered(name):
         ("koboldcpp-1.102", "1.102", "Mistral-7B"),
         ("tabbyapi-e632af41", None, "Q-exl3"),
         ("text-generation-webui-4.7.3", None, "Q.gguf"),
-        ("llama-cpp-python-0.3.35", None, "m.gguf"),
+        ("llama-cpp-python-0.3.35", "0.3.35", "m.gguf"),
         ("llama-manager-2026", None, "big"),
         ("llama-swap-250", "b11434", "SmolLM2"),
         ("openai-compatible-proxy", None, "gpt-x"),
