@@ -5,9 +5,13 @@ For limits, memory and speed; it recalls nothing. ``server_command`` starts it w
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,3 +126,37 @@ def server_command(model: Path, *flags: str, port: int | None = None) -> tuple[s
         "1",
     )
     return (sys.executable, str(SERVER), "-m", str(model), *fixed, "--poll", "0", "--no-warmup", *flags)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, model: Path, *flags: str) -> Iterator[str]:
+    """Serve the model on a free loopback port and give its address once it answers; at the end that process only is ended. Its log: ``folder/log``."""
+    from probes.backends.http import Http
+    from probes.evidence.errors import CouldNotLookError
+    from probes.process import free_port
+
+    port = free_port()
+    command = server_command(model, *flags, port=port)
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + 60
+            with Http(url) as http:
+                while not _healthy(http, CouldNotLookError):
+                    assert process.poll() is None, (folder / "log").read_text()
+                    assert time.monotonic() < deadline, (folder / "log").read_text()
+                    time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _healthy(http: Any, unreachable: type[Exception]) -> bool:
+    try:
+        return bool(http.get("/health", deadline_s=2).status == 200)
+    except unreachable:
+        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,10 +13,8 @@ from probes.backends.base import Ask
 from probes.backends.http import Http
 from probes.backends.overflow import overflow_rule
 from probes.backends.recognise import MOST_GETS, recognise
-from probes.evidence.errors import CouldNotLookError
-from probes.process import free_port
 from probes.watch import Watch
-from tests.tiny_model import make_model, server_command
+from tests.tiny_model import make_model, serving
 
 pytestmark = [pytest.mark.real_server]
 WINDOW, SLOTS = 3000, 3
@@ -30,29 +27,8 @@ def server(tmp_path_factory):
     pytest.importorskip("xllamacpp")
     folder = tmp_path_factory.mktemp("llama")
     model = make_model(folder / "tiny.gguf")
-    port = free_port()
-    command = server_command(model, "-c", str(WINDOW), "-np", str(SLOTS), "-no-kvu", port=port)
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + 60
-            with Http(url) as http:
-                while True:
-                    try:
-                        if http.get("/health", deadline_s=2).status == 200:
-                            break
-                    except CouldNotLookError:
-                        pass
-                    assert process.poll() is None, (folder / "log").read_text()
-                    assert time.monotonic() < deadline, (folder / "log").read_text()
-                    time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with serving(folder, model, "-c", str(WINDOW), "-np", str(SLOTS), "-no-kvu") as url:
+        yield url
 
 
 class _Swap(BaseHTTPRequestHandler):

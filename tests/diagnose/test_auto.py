@@ -39,28 +39,15 @@ from probes.evidence.subject import BackendIdentity, Configuration, Setting, Win
 from probes.evidence.words import words
 from probes.process import free_port, listener
 from reports.document import ChangeMade
+from tests.diagnose.told import Told, own_home
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_model import make_model, server_command
 
 
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, said):
-        self.lines.append(str(said))
-
-    @property
-    def text(self):
-        return "\n".join(self.lines)
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+    own_home(tmp_path, monkeypatch)
     real = look.read_host
 
     def alone(*args, **more):

@@ -38,26 +38,12 @@ from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentit
 from rules.verdict import Cost, NextTest
 from tests.backends.standing_like import LmStudioLike, OllamaLike, RouterLike
 from tests.backends.tiny_mlx import make_model
-
-
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, said):
-        self.lines.append(str(said))
-
-    @property
-    def text(self):
-        return "\n".join(self.lines)
+from tests.diagnose.told import Told, own_home
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path
+    return own_home(tmp_path, monkeypatch)
 
 
 def run_auto_at(server, name, target, capsys, *more):

@@ -6,7 +6,6 @@ recall decides (tests/probes/test_walk_made_up.py). Here the model has random we
 
 from __future__ import annotations
 
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -20,17 +19,15 @@ from probes.backends.http import Http
 from probes.backends.recognise import MOST_GETS, recognise
 from probes.base import ProbeContext
 from probes.counting import counter_for
-from probes.evidence.errors import CouldNotLookError
 from probes.evidence.records import Evidence, EvidenceSet
 from probes.evidence.request import TruncationReading
 from probes.evidence.rungs import Criteria, LadderPlan, RungResult
 from probes.ladder.rungs import build_ladder
 from probes.ladder.text import Counter
 from probes.ladder_walk import LadderProbe
-from probes.process import free_port
 from probes.truncation import TruncationProbe
 from rules.catalogue import judge_evidence
-from tests.tiny_model import make_model, server_command
+from tests.tiny_model import make_model, serving
 
 from .hostile_proxy import (
     Buffering,
@@ -67,29 +64,8 @@ def behind(tmp_path_factory):
     folder = tmp_path_factory.mktemp("llama")
     # large enough for a prompt to take long enough to be timed
     model = make_model(folder / "tiny.gguf", trained=16_384, layers=2, heads=8)
-    port = free_port()
-    command = server_command(model, "-c", str(WINDOW), "-np", "1", port=port)
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + 60
-            with Http(url) as http:
-                while True:
-                    try:
-                        if http.get("/health", deadline_s=2).status == 200:
-                            break
-                    except CouldNotLookError:
-                        pass
-                    assert process.poll() is None, (folder / "log").read_text()
-                    assert time.monotonic() < deadline
-                    time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with serving(folder, model, "-c", str(WINDOW), "-np", "1") as url:
+        yield url
 
 
 @dataclass
