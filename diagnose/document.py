@@ -649,6 +649,11 @@ def _telling(event: LogEvent, about: frozenset[str]) -> float:
     return worth + _OF_MEMORY if sizes and worth and told else worth
 
 
+def _follows(event: LogEvent) -> bool:
+    """Say whether a shift is only a cache that follows a prompt which lacks some of the one before: KoboldCpp's is no failure."""
+    return event.event == "context-shift" and event.dialect == "koboldcpp"
+
+
 def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ...]:
     lines: dict[tuple[str, int, str], doc.LogLine] = {}
     cited = cited_origins(verdict)
@@ -678,7 +683,7 @@ def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ..
                     run=record.run,
                     event=event.event,
                     worth=max(worth - 0.01 * after, 0.0),
-                    is_error=event.event in FAILURES or event.level == "error",
+                    is_error=(event.event in FAILURES and not _follows(event)) or event.level == "error",
                 )
     best = sorted(lines.values(), key=lambda one: -one.worth)[:MOST_LOG_LINES]
     return tuple(sorted(best, key=lambda one: (one.log or "", one.line or 0)))

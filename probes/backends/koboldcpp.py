@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -16,6 +18,9 @@ from probes.evidence.subject import ModelIdentity, WindowReading
 _DUMMY_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
 _STOPPED = {0: "length", 1: "stop", 2: "stop"}
 MOST_IDS = 65_535
+SETTLING_S = (0.1, 0.2, 0.4)
+_FLOOR = math.log(1e-4) + 1e-4
+"""It tells no smaller probability than one in ten thousand: what is told as that is smaller, nobody knows how much."""
 
 
 class KoboldReading(StreamReading):
@@ -77,11 +82,11 @@ class KoboldCpp(OpenAiCompatible):
         return self.model or "koboldcpp"
 
     def window(self) -> WindowReading:
-        """The real window; ``/api/v1/config/max_context_length`` may be another limit. One request at a time."""
+        """The real window, asked for or not; ``/api/v1/config/max_context_length`` may be another limit. One request at a time."""
         told = count(self.ask_object("/api/extra/true_max_context_length").get("value"))
         if not told:
             raise NotOfferedError("KoboldCpp's /api/extra/true_max_context_length does not answer")
-        return WindowReading(asked=told, per_slot=told, slots=1, in_force=told)
+        return WindowReading(per_slot=told, slots=1, in_force=told)
 
     def tokenize(self, text: str) -> Sequence[int]:
         """``POST /api/extra/tokencount``; asked in parts, since older versions answer 0 for more than 50,000 characters."""
@@ -131,6 +136,13 @@ class KoboldCpp(OpenAiCompatible):
         except CouldNotLookError:
             return {}
 
+    def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
+        """Log-probabilities are told of what its samplers leave: at temperature 0 that is one token. They are asked for without samplers."""
+        path, body = super().request(ask)
+        if ask.logprobs:
+            body |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        return path, body
+
     def _last_logprobs(self) -> tuple[dict[str, float], ...]:
         """Give the log-probabilities of the last request: versions that stream none tell them afterwards."""
         try:
@@ -148,12 +160,13 @@ class KoboldCpp(OpenAiCompatible):
         told = reading.result(total_s)
         if told.error is not None:
             return told
+        told = told.model_copy(update={"logprobs": _above_floor(told.logprobs)})
         after = self._perf()
         if before is None or count(after.get("total_gens")) != before + 1:
             return told
         update: dict[str, Any] = {}
         if ask.logprobs and not told.logprobs:
-            update["logprobs"] = self._last_logprobs()
+            update["logprobs"] = _above_floor(self._last_logprobs())
         prompt, generated = count(after.get("last_input_count")), count(after.get("last_token_count"))
         if prompt:
             update["prompt_tokens"] = prompt
@@ -164,8 +177,8 @@ class KoboldCpp(OpenAiCompatible):
         processed = update.get("processed_tokens", told.processed_tokens)
         if processed is not None and processed == update.get("prompt_tokens", told.prompt_tokens):
             # It tells the time of a token that it read, times all tokens of the prompt: right only where none was read before.
-            update["server_prompt_s"] = seconds(after.get("last_process_time"))
-        update["server_generation_s"] = seconds(after.get("last_eval_time"))
+            update["server_prompt_s"] = seconds(after.get("last_process_time")) or None
+        update["server_generation_s"] = seconds(after.get("last_eval_time")) or None  # 0 is too short to be told
         stopped = after.get("stop_reason")
         if told.finish is None and isinstance(stopped, int):
             update["finish"] = _STOPPED.get(stopped)
@@ -175,9 +188,19 @@ class KoboldCpp(OpenAiCompatible):
         return Completion.model_validate({**told.model_dump(), **{k: v for k, v in update.items() if v is not None}})
 
     def busy(self) -> bool | None:
-        """Say whether it works or has others waiting, from its counters."""
-        perf = self._perf()
-        idle, queue = perf.get("idle"), count(perf.get("queue"))
-        if not isinstance(idle, int | float):
-            return None
-        return idle == 0 or bool(queue)
+        """Say whether it works or has others waiting, from its counters; for some moments after an answer it is not idle yet."""
+        for pause in (*SETTLING_S, None):
+            perf = self._perf()
+            idle, queue = perf.get("idle"), count(perf.get("queue"))
+            if not isinstance(idle, int | float):
+                return None
+            if idle != 0 and not queue:
+                return False
+            if queue or pause is None:
+                break
+            time.sleep(pause)
+        return True
+
+
+def _above_floor(tables: Sequence[dict[str, float]]) -> tuple[dict[str, float], ...]:
+    return tuple({token: value for token, value in table.items() if value > _FLOOR} for table in tables)

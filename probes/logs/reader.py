@@ -114,6 +114,7 @@ class LineParser:
         self._pending: _Failure | None = None
         self._loading: str | None = None
         self._draft = False
+        self._asks_for_more = False
 
     def feed(self, candidate: Candidate) -> Iterator[LogEvent]:
         """Give the events that are complete with this line."""
@@ -158,7 +159,7 @@ class LineParser:
                 pending.last = candidate.line
                 pending.fields["last_line"] = candidate.line
             return
-        self._remember(kind, fields)
+        self._remember(kind, fields, dialect)
         level = line.level or ("error" if kind in FAILURES else None)
         fields.update(
             line=candidate.line, last_line=candidate.last, count_seen=candidate.weight, text=line.text.strip()[:MAX_TEXT], dialect=dialect,
@@ -188,8 +189,18 @@ class LineParser:
             fields["_weak"] = True
         self._pending = _Failure(kind, fields, candidate.line)
 
-    def _remember(self, kind: EventKind, fields: Fields) -> None:
-        """Keep in mind what is being loaded: an allocation that fails without saying what for belongs to that."""
+    def _remember(self, kind: EventKind, fields: Fields, dialect: str) -> None:
+        """Keep in mind what is being loaded: an allocation that fails without saying what for belongs to that.
+
+        And by whom: KoboldCpp asks llama.cpp within it for more window than it uses, and for a sequence more than it serves.
+        """
+        if kind == "program":
+            self._asks_for_more = fields.get("name") == "koboldcpp"
+        elif self._asks_for_more and dialect == "llamacpp":
+            if kind == "window" and fields.get("which") in {"in-force", "per-slot"}:
+                fields["which"] = "allocated"
+            elif kind == "slots" and fields.get("key") == "n_seq_max" and (fields.get("count") or 0) > 1:
+                fields["count"] -= 1
         if kind == "loading":
             self._draft = fields.get("which") == "draft"
             self._loading = "weights"

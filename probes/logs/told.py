@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from probes.backends.commands import parse_named
+from probes.backends.commands import parse_command, parse_named
 from probes.backends.settings_files import read_printed_options
 from probes.evidence.events import LogEvent
 from probes.evidence.subject import Configuration
+from probes.logs.dialects.koboldcpp import DEFAULTS
 
 _PAIR = re.compile(
     r"""['"](?P<name>\w{1,80})['"]:\s(?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[\d.]+(?:e[+-]?\d+)?|True|False|\[[^\[\]{}]*\]|\{[^{}]*\})(?=[,}])"""
@@ -29,15 +30,42 @@ def settings_told(events: Iterable[LogEvent]) -> tuple[LogEvent, Configuration] 
         return None
     if newest.dialect == "koboldcpp":
         return _koboldcpp(newest)
-    read = parse_named(_named(str(newest.value)), "vllm", source="log")
+    printed = str(newest.value)
+    named = _named(printed)
+    read = (
+        parse_command(_as_command(named), None, "vllm", source="log")
+        # what was cut off may have held more settings
+        if printed.rstrip().endswith("}")
+        else parse_named(named, "vllm", source="log")
+    )
     return (newest, read) if read.settings else None
+
+
+def _as_command(named: Mapping[str, Any]) -> list[str]:
+    """Write the command that prints such settings."""
+    own = ["vllm", "serve", *([str(named["model"])] if "model" in named else [])]
+    for name, value in named.items():
+        flag = "--" + name.replace("_", "-")
+        if name == "model":
+            continue
+        if isinstance(value, bool):
+            own.append(flag if value else flag.replace("--", "--no-", 1))
+        elif isinstance(value, list):
+            own += [flag, *map(str, value[:256])]
+        else:
+            own += [flag, str(value)]
+    return own
 
 
 def _koboldcpp(event: LogEvent) -> tuple[LogEvent, Configuration] | None:
     read = read_printed_options(str(event.value))
     if read is None or not read.settings:
         return None
-    settings = {name: one.model_copy(update={"source": "log"}) for name, one in read.settings.items()}
+    settings = {
+        name: one.model_copy(update={"source": "log"})
+        for name, one in read.settings.items()
+        if name != "ctx" or one.value not in DEFAULTS
+    }
     return event, read.model_copy(update={"settings": settings})
 
 

@@ -96,8 +96,16 @@ def told_counts(sight: Sight) -> Iterator[Reading]:
 
 @derivation(reads=(LogEvent, RungResult), needs=(WINDOW_IN_FORCE,), gives=(CONTEXT_SHIFT_SEEN,))
 def shifted(sight: Sight) -> Iterator[Reading]:
-    """Say whether old text was thrown away: by the log; not where every attempt stayed within the window."""
-    seen = [evidence for evidence, event in sight.of(LogEvent) if event.event == "context-shift" and event.key != "off"]
+    """Say whether old text was thrown away: by the log; not where every attempt stayed within the window.
+
+    KoboldCpp says the same where its cache only follows a prompt that lacks some of the one before, as the prompts that this program sends do.
+    """
+    ours = sight.last(RungResult) is not None
+    seen = [
+        evidence
+        for evidence, event in sight.of(LogEvent)
+        if event.event == "context-shift" and event.key != "off" and not (ours and event.dialect == "koboldcpp")
+    ]
     for evidence in seen:
         yield reading(CONTEXT_SHIFT_SEEN, True, evidence)
     window = sight.known(WINDOW_IN_FORCE)
@@ -124,6 +132,10 @@ def cut(sight: Sight) -> Iterator[Reading]:
         yield reading(TRUNCATED_SEEN, False, source=whole.source, origin=whole.origin)
 
 
+WRITTEN: frozenset[Source] = frozenset({"process", "file", "log"})
+"""Where a window that was asked for is written down, and not only remembered."""
+
+
 @derivation(
     needs=(PROCESSED_TOKENS, TOTAL_TOKENS, SENT_TOKENS, WINDOW_IN_FORCE, WINDOW_ASKED, TRUNCATION_RULE),
     gives=(PROCESSED_IS_HALF, PROCESSED_IS_DEFAULT, TOTAL_IS_DEFAULT, TOTAL_OF_WINDOW, SENT_OF_WINDOW),
@@ -145,7 +157,9 @@ def patterns(sight: Sight) -> Iterator[Reading]:
     if done is not None:
         default = done.value in COMMON_DEFAULTS or any(0 <= window - done.value <= 2 for window in COMMON_DEFAULTS)
         fitted = sent is not None and done.value >= CUT * sent.value
-        yield reading(PROCESSED_IS_DEFAULT, default and not fitted, source=done.source, origin=done.origin)
+        # who asked for a window of 2,048 tokens has asked for it, though it is a default elsewhere
+        meant = asked is not None and asked.source in WRITTEN and 0 <= asked.value - done.value <= 2
+        yield reading(PROCESSED_IS_DEFAULT, default and not fitted and not meant, source=done.source, origin=done.origin)
     if total is not None:
         yield reading(
             TOTAL_IS_DEFAULT,

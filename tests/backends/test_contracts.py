@@ -49,7 +49,7 @@ class Playing:
             "sglang-0.5.23",
             WindowReading(asked=131_072, per_slot=131_072, slots=32, pool=60_000, unified=True, in_force=59_994),
         ),
-        ("koboldcpp-1.102", WindowReading(asked=8192, per_slot=8192, slots=1, in_force=8192)),
+        ("koboldcpp-1.102", WindowReading(per_slot=8192, slots=1, in_force=8192)),
         ("tabbyapi-e632af41", WindowReading(per_slot=65_536, slots=4, pool=32_768, unified=True, in_force=32_768)),
         ("llama-cpp-python-0.3.35", WindowReading(default=2048, slots=1)),
         ("llama-manager-2026", WindowReading(in_force=167_936)),

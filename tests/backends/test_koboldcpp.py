@@ -120,3 +120,40 @@ def test_an_answer_that_ends_with_an_error_is_none():
             told = recognise(http).complete(Ask(prompt="abc", max_tokens=2))
     assert told.error is not None
     assert told.error.error == "server-error"
+
+
+def test_log_probabilities_are_asked_for_without_samplers():
+    """Those of what a sampler leaves would all be certain; what stands at the floor is no value."""
+    with Loopback.playing("koboldcpp-1.102") as server:
+        tops = [
+            {"token": "a", "token_id": 1, "logprob": -0.5},
+            {"token": "b", "token_id": 2, "logprob": -9.210340371976182},
+        ]
+        event = {"choices": [{"index": 0, "text": "a", "logprobs": {"content": [{"top_logprobs": tops}]}}]}
+        end = {"choices": [{"index": 0, "finish_reason": "length", "text": ""}]}
+        server.answers["POST /v1/completions"] = {"sse": [event, end, "[DONE]"]}
+        with Http(server.url) as http:
+            told = recognise(http).complete(Ask(prompt="abc", max_tokens=1, logprobs=10))
+        body = server.bodies("/v1/completions")[0]
+    assert (body["temperature"], body["top_k"], body["top_p"], body["min_p"]) == (1.0, 0, 1.0, 0.0)
+    assert told.logprobs == ({"1": -0.5},)
+
+
+def test_it_is_given_a_moment_after_an_answer():
+    """Just after an answer it is not idle yet: that is no one else's request; a queue is, and so is work that goes on."""
+    with Loopback.playing("koboldcpp-1.102") as server, Http(server.url) as http:
+        backend = recognise(http)
+        server.answers["GET /api/extra/perf"] = {
+            "sequence": [
+                {"json": {"idle": 0, "queue": 0}},
+                {"json": {"idle": 0, "queue": 0}},
+                {"json": {"idle": 1, "queue": 0}},
+            ]
+        }
+        assert backend.busy() is False
+        server.answers["GET /api/extra/perf"] = {"json": {"idle": 0, "queue": 0}}
+        assert backend.busy() is True
+        server.answers["GET /api/extra/perf"] = {"json": {"idle": 0, "queue": 1}}
+        asked = len(server.asked)
+        assert backend.busy() is True
+        assert len(server.asked) == asked + 1

@@ -82,10 +82,13 @@ def test_counts_and_both_clocks(backend):
 
 
 def test_log_probabilities(backend):
-    """They come after the last token, all at once."""
-    told = backend.complete(Ask(prompt="abc", max_tokens=3, logprobs=5))
+    """They are the model's own, not what its samplers leave: several tokens, of which none is certain."""
+    told = backend.complete(Ask(prompt="abc", max_tokens=3, logprobs=10))
     assert len(told.logprobs) == 3
-    assert all(value <= 0 for table in told.logprobs for value in table.values())
+    assert all(len(table) >= 5 for table in told.logprobs)
+    assert all(-9.3 < value < -0.1 for table in told.logprobs for value in table.values())
+    again = backend.complete(Ask(prompt="abc", max_tokens=1, logprobs=10))
+    assert again.logprobs[0] == pytest.approx(told.logprobs[0], abs=1e-3)
 
 
 def test_its_silent_cut_is_seen(backend):
@@ -97,7 +100,7 @@ def test_its_silent_cut_is_seen(backend):
     reading = next(one for one in found if isinstance(one, TruncationReading))
     assert (reading.verdict, reading.rule) == ("truncated", "head-cut")
     assert reading.processed == WINDOW - 1
-    assert reading.below_processed == reading.below_sent
+    assert 0 <= reading.below_processed - reading.below_sent <= 8  # the salt
 
 
 def test_what_its_log_tells(kobold, backend):

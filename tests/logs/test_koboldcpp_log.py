@@ -73,10 +73,36 @@ def test_its_other_lines(line: str, kind: str, fields: dict[str, Any]):
 
 def test_the_options_that_it_prints_tell_the_window_that_was_asked():
     """Without any other line of the start, the options tell it."""
-    line = "Namespace(model=['/m/a.gguf'], contextsize=8192, noshift=True, batchsize=512, quantkv='q8_0')"
-    assert [(one.which, one.tokens) for one in of_kind(line, "window")] == [("asked", 8192)]
+    line = "Namespace(model=['/m/a.gguf'], contextsize=16384, noshift=True, batchsize=512, quantkv='q8_0')"
+    assert [(one.which, one.tokens) for one in of_kind(line, "window")] == [("per-slot", 16384), ("asked", 16384)]
     assert of_kind(line, "context-shift")[0].key == "off"
-    assert of_kind(line, "model-info")[0].value == 512
     told = settings_told(tail_events(line))
     assert told is not None
-    assert {name: (one.value, one.source) for name, one in told[1].settings.items()}["kv_type_v"] == ("q8_0", "log")
+    settings = {name: (one.value, one.source) for name, one in told[1].settings.items()}
+    assert (settings["ctx"], settings["kv_type_v"], settings["batch"]) == (
+        (16384, "log"),
+        ("q8_0", "log"),
+        (512, "log"),
+    )
+
+
+def test_a_default_that_is_printed_was_not_asked_for():
+    """All options are printed, also those that nobody gave: the default is the window, and nobody asked for it."""
+    line = "Namespace(model=['/m/a.gguf'], contextsize=8192, quantkv='f16')"
+    assert [(one.which, one.tokens) for one in of_kind(line, "window")] == [("per-slot", 8192)]
+    told = settings_told(tail_events(line))
+    assert told is not None
+    assert "ctx" not in told[1].settings
+
+
+def test_what_it_asks_of_llama_cpp_is_not_its_window():
+    """It asks for room beyond its window, and with several requests for one sequence more than it serves; elsewhere these lines are what they are."""
+    inside = (
+        "llama_context: n_seq_max     = 5\nllama_context: n_ctx         = 2304\nllama_context: n_ctx_seq     = 2304\n"
+    )
+    events = list(tail_events(f"Welcome to KoboldCpp - Version 1.116.1\n{inside}"))
+    assert {one.which for one in events if one.event == "window"} == {"allocated"}
+    assert [one.count for one in events if one.event == "slots"] == [4]
+    events = list(tail_events(inside))
+    assert {one.which for one in events if one.event == "window"} == {"in-force", "per-slot"}
+    assert [one.count for one in events if one.event == "slots"] == [5]

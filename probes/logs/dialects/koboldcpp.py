@@ -35,18 +35,22 @@ def _limit(match: re.Match[str], _fields: Fields) -> Found:
     return found
 
 
+DEFAULTS = frozenset({8192, 4096})
+"""Windows that it takes by itself, the newer versions' first: they are printed like one that was asked for."""
+
+
 def _options(match: re.Match[str], fields: Fields) -> Found:
-    """Its options, as it prints them all at the start."""
+    """Its options, as it prints them all at the start, also those that nobody gave."""
     line = match.string
+    tokens = fields.get("tokens")
     found: Found = [
         ("command", {"value": line[match.start() : match.start() + 20_000].strip(), "key": "options"}),
-        ("window", {"which": "asked", "tokens": fields.get("tokens"), "key": "contextsize"}),
+        ("window", {"which": "per-slot", "tokens": tokens, "key": "contextsize"}),
     ]
+    if tokens not in DEFAULTS:
+        found.append(("window", {"which": "asked", "tokens": tokens, "key": "contextsize"}))
     if re.search(r"\bnoshift=True", line):
         found.append(("context-shift", {"key": "off"}))
-    batch = re.search(r"\b(?:blas)?batchsize=(\d+)", line)
-    if batch is not None:
-        found.append(("model-info", {"key": "n_batch", "value": integer(batch[1])}))
     return found
 
 
