@@ -114,6 +114,30 @@ def said_of(client: ClientValues, in_force: int | None) -> Iterator[Words]:
         )
 
 
+_WHERE = {
+    "opencode": "limit.context", "crush": "context_window", "zed": "max_tokens", "continue": "contextLength", "aider": "max_input_tokens",
+    "codex": "model_context_window", "goose": "GOOSE_CONTEXT_LIMIT", "cline": "contextWindow", "librechat": "tokenConfig",
+}  # fmt: skip
+"""What the window is called in each client's settings."""
+
+
+def steps_in_settings(evidence: EvidenceSet, window: object) -> tuple[Words, ...]:
+    """Say where a person sets the window that a client reckons with; nothing where no settings about this server were given."""
+    for _record, settings in reversed(evidence.of(ClientSettings)):
+        mine, name = belief(settings, evidence), _WHERE.get(settings.client)
+        if mine is not None and mine.context is not None and name is not None and isinstance(window, int):
+            return (
+                words(
+                    "In the settings of {client} ({file}), set {name} of this model to {value}.",
+                    client=settings.client,
+                    file=at_home(settings.path),
+                    name=name,
+                    value=window,
+                ),
+            )
+    return ()
+
+
 def told_of(settings: ClientSettings, evidence: EvidenceSet) -> Iterator[Words]:
     """Say what was read in a file, for the person who allowed it."""
     told = [window.in_force for _record, window in evidence.of(WindowReading) if window.in_force]

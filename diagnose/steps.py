@@ -6,15 +6,18 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from diagnose.clients import steps_in_settings
 from diagnose.questions import QUESTIONS, question
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend
 from probes.backends.flags import MODELFILE
 from probes.backends.fronts import front_steps
 from probes.backends.standing import reload_steps
 from probes.evidence.errors import CtxDoctorError
+from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
 from probes.evidence.words import Words, words
+from probes.logs.machine import program_in
 from rules.engine import Closer, Judgement, openings
 from rules.verdict import NextTest
 
@@ -42,12 +45,18 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         return _as_question(step)
     if step.kind != "change":
         return step
+    if step.variable == "client.ctx":
+        how, back = (steps_in_settings(evidence, to) for to in (step.to, step.start))
+        return step.model_copy(update={"command": _lines(how), "undo": _lines(back)}) if how else step
     identity = evidence.last(BackendIdentity)
     model = evidence.last(ModelIdentity)
     argv = started_by(evidence)
     backend = (
         (identity.name if identity is not None else None) or backend_hint or (detect_backend(argv) if argv else None)
     )
+    if backend is None:
+        wrote = program_in(event for _record, event in evidence.of(LogEvent))
+        backend = wrote.name if wrote is not None else None
     value: Any = list(step.to) if isinstance(step.to, tuple) else step.to
     start: Any = list(step.start) if isinstance(step.start, tuple) else step.start
     front, started = (identity.front, identity.front_model) if identity is not None else (None, None)
@@ -71,9 +80,11 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         how, back = steps(value), steps(start)
     except CtxDoctorError:
         return step
-    return step.model_copy(
-        update={"command": "\n".join(one.english for one in how), "undo": "\n".join(one.english for one in back)}
-    )
+    return step.model_copy(update={"command": _lines(how), "undo": _lines(back)})
+
+
+def _lines(steps: Iterable[Words]) -> str:
+    return "\n".join(one.english for one in steps)
 
 
 def _by_its_own(variable: str) -> bool:

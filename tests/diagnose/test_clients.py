@@ -18,6 +18,7 @@ from diagnose.options import RunOptions
 from diagnose.prompter import Way
 from diagnose.readback import difference, read_back
 from diagnose.running import Walk
+from diagnose.steps import with_command
 from diagnose.ui import Silent
 from diagnose.watching import _behind
 from probes.evidence.client import ClientModel, ClientSettings
@@ -27,6 +28,7 @@ from probes.evidence.rungs import Criteria
 from probes.evidence.subject import BackendIdentity, ModelIdentity, WindowReading
 from reports.document import ClientValues
 from rules.catalogue import judge_evidence
+from rules.verdict import Cost, NextTest
 from tests.diagnose.llama_like import LlamaLike
 from tests.diagnose.test_interview import SERVER, Scripted, performed, walked
 
@@ -283,6 +285,22 @@ def test_what_a_person_changes_in_the_client_is_seen_by_a_rerun():
     once = difference(before, read_back(EvidenceSet(server(16_384))))
     assert once.variables == ()
     assert "client.ctx" in once.unread
+
+
+def test_the_next_test_says_where_in_the_clients_settings():
+    """Law: what is to be changed is named with its file and its setting, and so is the way back; without such a file nothing is."""
+    step = NextTest(
+        kind="change",
+        variable="client.ctx",
+        start=131_072,
+        to=16_384,
+        cost=Cost(minutes=5, quality="none"),
+        reason="so",
+    )
+    told = with_command(step, EvidenceSet([*server(16_384), believing(131_072)]))
+    assert told.command == "In the settings of opencode (/x/opencode.json), set limit.context of this model to 16384."
+    assert told.undo == "In the settings of opencode (/x/opencode.json), set limit.context of this model to 131072."
+    assert with_command(step, EvidenceSet([*server(16_384), believing(131_072, "http://10.0.0.9:1")])) == step
 
 
 @pytest.mark.parametrize(
