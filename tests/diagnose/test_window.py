@@ -1,8 +1,11 @@
 """The verdicts on a length and on the window: fits, fast enough, recalls, each on its own; and what is said of a server that went away or changed."""
 
+import json
+
 import pytest
 
 from diagnose.case import Case
+from diagnose.document import _rung
 from diagnose.options import RunOptions
 from diagnose.running import begin
 from diagnose.window import judge_length, judge_window, other_criteria, passes
@@ -85,6 +88,16 @@ def test_facts_found_by_meaning_are_no_part_of_the_verdict():
     """Law: a text whose facts are all found by name and none by meaning recalls."""
     one = rung(canaries=canaries(9).model_copy(update={"non_literal_hit": 0, "non_literal_asked": 6}))
     assert judge_length([one], Criteria(), BASE).recalls is True
+
+
+def test_facts_found_by_meaning_stand_in_the_document_beside_the_recall_curve():
+    """Law: every attempt has its recall by depth; facts whose question shares no word with them are counted apart, and null where none was asked."""
+    one = rung(canaries=canaries(7).model_copy(update={"non_literal_hit": 2, "non_literal_asked": 6}))
+    shown = json.loads(_rung(1, one).model_dump_json())["canaries"]
+    assert (shown["hit"], shown["asked"], shown["non_literal_hit"], shown["non_literal_asked"]) == (7, 9, 2, 6)
+    assert [place["hit"] for place in shown["by_depth"]] == [True] * 7 + [False] * 2
+    assert [place["depth"] for place in shown["by_depth"]] == sorted(place["depth"] for place in shown["by_depth"])
+    assert _rung(1, rung()).canaries.non_literal_asked is None
 
 
 def test_attempts_under_two_windows_are_not_mixed():
