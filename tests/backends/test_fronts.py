@@ -8,6 +8,7 @@ import pytest
 
 from diagnose.steps import with_command
 from probes.backends.base import Ask
+from probes.backends.commands import parse_preset
 from probes.backends.fronts import LLAMA_SWAP, ROUTER, front_steps
 from probes.backends.http import Http
 from probes.backends.recognise import MOST_GETS, recognise
@@ -159,23 +160,53 @@ def test_llama_swaps_own_command_is_none_of_the_servers(tmp_path, monkeypatch):
     assert with_files(process, "llama-swap", "coder").settings == {}
 
 
-@pytest.mark.parametrize(("front", "says"), [(LLAMA_SWAP, "llama-swap's configuration"), (ROUTER, "--models-preset")])
+@pytest.mark.parametrize(
+    ("front", "says"),
+    [(LLAMA_SWAP, "In llama-swap's configuration, write -np {n} into"), (ROUTER, "write: parallel = {n}")],
+)
 def test_a_setting_is_changed_where_the_front_keeps_it(front, says):
     """The next test is steps in the front's configuration, not a command that nobody starts by hand."""
-    first, change, last = front_steps(front, "llama.cpp", "parallel", 1, "coder")
-    assert says in first.english
-    assert "coder" in first.english
-    assert "-np 1" in change.english
-    assert "one request" in last.english
+    steps = front_steps(front, "llama.cpp", "parallel", 1, "coder")
+    assert says.format(n=1) in steps[0].english
+    assert "coder" in steps[0].english
+    assert "one request" in steps[-1].english
     pieces = [
         found(Configuration(command=("llama-server", "-np", "2")), source="process"),
         found(BackendIdentity(name="llama.cpp", router=True, front=front, front_model="coder"), source="server"),
     ]
-    step = with_command(
-        NextTest(kind="change", variable="parallel", start=2, to=1, cost=Cost(minutes=3, quality="none"), reason=""),
-        EvidenceSet(pieces),
+    change = NextTest(
+        kind="change", variable="parallel", start=2, to=1, cost=Cost(minutes=3, quality="none"), reason=""
     )
-    assert step.command.splitlines() == [one.english for one in (first, change, last)]
-    assert "-np 2" in step.undo
+    step = with_command(change, EvidenceSet(pieces))
+    assert step.command.splitlines() == [one.english for one in steps]
+    assert says.format(n=2) in step.undo
     with pytest.raises(NotOfferedError):
         front_steps("another", "llama.cpp", "parallel", 1, "coder")
+    with pytest.raises(NotOfferedError):
+        front_steps(front, "llama.cpp", "unheard_of", 1, "coder")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("ctx", 65_536, "ctx-size = 65536"),
+        ("kv_unified", True, "kv-unified = true"),
+        ("kv_unified", False, "kv-unified = false"),
+        ("kv_offload", False, "kv-offload = false"),
+        ("mmproj_offload", False, "mmproj-offload = false"),
+        ("swa_full", True, "swa-full = true"),
+        ("flash_attention", "on", "flash-attn = on"),
+        ("kv_type", "q8_0", "cache-type-k = q8_0; cache-type-v = q8_0"),
+        ("tensor_split", [1.0, 2.0], "tensor-split = 1,2"),
+        ("mmap", False, "load-mode = none"),
+    ],
+)
+def test_lines_of_a_preset_are_read_back_as_the_setting(variable, value, line):
+    """The long name without its dashes; what is written there is what our own reader of presets reads."""
+    step = front_steps(ROUTER, "llama.cpp", variable, value, "m")[0].english
+    assert step.endswith(f"write: {line}")
+    read = parse_preset("[m]\n" + line.replace("; ", "\n") + "\n", "m").settings
+    told = read["kv_type_k" if variable == "kv_type" else variable].value
+    assert told == value
+    out = front_steps(ROUTER, "llama.cpp", variable, None, "m")[0].english
+    assert "take out the line" in out
