@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -154,7 +153,6 @@ class Sampler:
         self._phases: list[Phase] = []
         self._last: Span | None = None
         self._latest: Latest | None = None
-        self._recent: deque[float] = deque(maxlen=64)
         self._threads: list[threading.Thread] = []
         self._uss: int | None = None
         self._hurry = threading.Event()
@@ -242,12 +240,6 @@ class Sampler:
     def latest(self) -> Latest | None:
         """Give what was read last; None before the first sample."""
         return self._latest
-
-    @property
-    def reached_hz(self) -> float:
-        """Ticks a second, of late; 0 before there are two."""
-        recent = tuple(self._recent)
-        return (len(recent) - 1) / (recent[-1] - recent[0]) if len(recent) > 1 and recent[-1] > recent[0] else 0.0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -368,7 +360,6 @@ class Sampler:
                 self._keep(span, asked)
                 self._ready.set()
                 if scheduled:
-                    self._recent.append(now)
                     step = max(1 / self.hz, cost / (self._budget * _TICK_SHARE))
                     due = due + step if due + step > time.monotonic() else time.monotonic() + step
             self._wake.wait(max(0.0, due - time.monotonic()))

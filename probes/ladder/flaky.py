@@ -11,7 +11,7 @@ from typing import Literal
 
 from probes.evidence.request import ConcurrencyTrial, Outcome
 from probes.evidence.words import Words, words
-from probes.ladder.binomial import Interval, at_most, clopper_pearson, lower_bound, upper_bound
+from probes.ladder.binomial import at_most, clopper_pearson, lower_bound, upper_bound
 
 TIMEOUTS_S: tuple[int, ...] = (5, 10, 15, 20, 30, 45, 60, 90, 100, 120, 180, 240, 300, 600, 900, 1200, 1800, 3600)
 """Round numbers of seconds that clients and proxies give up after."""
@@ -67,11 +67,6 @@ class Group:
     passed: int
     tried: int
     seconds: tuple[float, ...]
-
-    @property
-    def failure_bounds(self) -> Interval:
-        """What share of failures the tries leave open, 95 %, exact, two-sided."""
-        return clopper_pearson(self.tried - self.passed, self.tried)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,12 @@ CACHE_TYPES: dict[str, CacheType] = {
         CacheType("turbo4", 128, 66, quantised=True, fork="beellama.cpp"),
         CacheType("turbo3_tcq", 128, 52, quantised=True, fork="beellama.cpp"),
         CacheType("turbo2_tcq", 128, 36, quantised=True, fork="beellama.cpp"),
-        CacheType("kvarn5", 64, 43, quantised=True, fork="beellama.cpp", exact_tokens=128),
+        # records of the width's bits and 0.375 bits of scales a value; docs/beellama-features.md measured 420 MiB of K for 49,152 tokens of
+        # 16,384 values as kvarn4, which is the same 0.375
+        *(
+            CacheType(f"kvarn{width}", 64, 8 * width + 3, quantised=True, fork="beellama.cpp", exact_tokens=128)
+            for width in (2, 3, 4, 5, 6, 8)
+        ),
     )
 }
 """Name → type: the nine of llama.cpp, and those of its forks whose sizes are documented."""

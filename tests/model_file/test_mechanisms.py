@@ -243,9 +243,14 @@ def test_forks_cache_types_have_their_own_sizes(model):
         "turbo4": 512 // 128 * 66,
         "turbo3": 512 // 128 * 50,
         "kvarn5": 512 // 64 * 43,
+        "kvarn2": 512 // 64 * 19,
+        "kvarn8": 512 // 64 * 67,
     }
     for kind, row in per_row.items():
         assert memory(path, ctx=256, kv_k=kind, kv_v=kind).caches[0].k_bytes == 2 * row * 256, kind
+    # as its documentation measured it
+    measured = CACHE_TYPES["kvarn4"]
+    assert 49_152 * 16_384 // measured.block * measured.size == 420 * 2**20
 
 
 @pytest.mark.parametrize(
