@@ -9,11 +9,9 @@ from functools import cache
 from diagnose.questions import QUESTIONS, Value, closes
 from probes.evidence.answers import Answer
 from probes.evidence.events import LogEvent
-from probes.evidence.machine import DeviceReadings, HostReading
 from probes.evidence.records import Payload
 from probes.evidence.request import CacheReuse, ConcurrencyTrial, FailingLength, TruncationReading
 from probes.evidence.rungs import RecallBase, RungResult
-from probes.evidence.subject import ModelFile
 from rules.derive import all_derivations
 from rules.engine import Closer, Fact, Facts, Known
 from rules.facts import VOCABULARY
@@ -46,12 +44,6 @@ MINUTES: Mapping[str, float] = {
     "repeat": 2.0,
     "cache-reuse": 0.5,
     "speed": 2.0,
-}
-FILES: Mapping[str, tuple[type[Payload], float]] = {
-    "log": (LogEvent, 1.0),
-    "model-file": (ModelFile, 1.0),
-    "devices": (DeviceReadings, 0.5),
-    "host": (HostReading, 0.5),
 }
 QUESTION_MINUTES = 0.3
 

@@ -13,8 +13,6 @@ from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import FailingLength, RequestError
 from probes.ladder.rungs import SMALLEST_RUNG, build_ladder
 
-HARD = frozenset({"refused", "failed", "died", "timeout"})
-
 
 class FixedLengthProbe(Probe):
     """Bisects a failure by length. ``passed``: the longest length that is known to work; ``failed``: one that does not, or is not known to."""

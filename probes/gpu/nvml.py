@@ -57,7 +57,6 @@ _SENT, _RECEIVED = 0, 1
 _LINK_S = 4.0
 """Seconds between two measurements of a card's link."""
 
-_NOT_SUPPORTED = frozenset({3, 13})  # not supported; function not in this driver
 _DRIVER_AWAY = frozenset({1, 9, 12, 18})  # uninitialised, not loaded, library gone, versions differ
 _DEVICE_AWAY = frozenset({10, 11, 15, 16, 17, 999})  # timeout, interrupts, lost, reset required, system, unknown
 

@@ -20,10 +20,6 @@ MOST_CONFIG = 4 * 1024**2
 MOST_FILES = 4096
 _OTHER_PARTS = ("vision", "visual", "image", "vit", "audio", "speech", "talker", "code2wav", "mtp", "eagle", "medusa")
 """Names of parts beside the language model's trunk, which number layers of their own."""
-TYPE_SIZES = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
-}  # fmt: skip
 
 
 class ModelFolder:
