@@ -1,4 +1,4 @@
-"""Settings that a log prints as a whole, as Configuration: vLLM's ``non-default args`` and KoboldCpp's ``Namespace(…)`` at each start."""
+"""Settings that a log prints as a whole, as Configuration, at each start: vLLM's ``non-default args``, KoboldCpp's ``Namespace(…)``, llama-swap's command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from probes.backends.commands import parse_command, parse_named
+from probes.backends.commands import parse_command, parse_named, split_command
 from probes.backends.settings_files import read_printed_options
 from probes.evidence.events import LogEvent
 from probes.evidence.subject import Configuration
@@ -18,19 +18,24 @@ _PAIR = re.compile(
     r"""['"](?P<name>\w{1,80})['"]:\s(?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[\d.]+(?:e[+-]?\d+)?|True|False|\[[^\[\]{}]*\]|\{[^{}]*\})(?=[,}])"""
 )
 _MOST = 4096
+_PRINTS = frozenset({"vllm", "koboldcpp", "llama-swap"})
 
 
 def settings_told(events: Iterable[LogEvent]) -> tuple[LogEvent, Configuration] | None:
     """Give the settings of the newest start that a log prints, and the event that has them; None where it prints none. Never raises on bad input."""
     newest = None
     for event in events:
-        if event.event == "command" and event.dialect in {"vllm", "koboldcpp"} and isinstance(event.value, str):
+        if event.event == "command" and event.dialect in _PRINTS and isinstance(event.value, str):
             newest = event
     if newest is None:
         return None
     if newest.dialect == "koboldcpp":
         return _koboldcpp(newest)
     printed = str(newest.value)
+    if newest.dialect == "llama-swap":
+        # the server that it starts, whichever that is
+        read = parse_command(split_command(printed), source="log")
+        return (newest, read) if read.settings else None
     named = _named(printed)
     read = (
         parse_command(_as_command(named), None, "vllm", source="log")
@@ -64,7 +69,7 @@ def _koboldcpp(event: LogEvent) -> tuple[LogEvent, Configuration] | None:
     settings = {
         name: one.model_copy(update={"source": "log"})
         for name, one in read.settings.items()
-        if name != "ctx" or one.value not in DEFAULTS
+        if not (name == "ctx" and one.value in DEFAULTS) and not (name == "context_shift" and one.value is True)
     }
     return event, read.model_copy(update={"settings": settings})
 

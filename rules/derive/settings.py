@@ -266,6 +266,8 @@ def switches(sight: Sight) -> Iterator[Reading]:
             yield reading(FLASH_ATTENTION, "forced-off", evidence)
         elif event.event == "flash-attention" and event.on is not None:
             yield reading(FLASH_ATTENTION, "on" if event.on else "off", evidence)
+        elif event.event == "context-shift" and event.key == "off":
+            yield reading(CONTEXT_SHIFT_ON, False, evidence)
         elif event.event == "projector":
             yield reading(PROJECTOR, True, evidence)
         elif event.event == "speculation":

@@ -46,8 +46,8 @@ def test_the_line_of_an_answer(line, reply, prefill, generation, reused):
         ("Automatic RoPE Scaling: Using (scale:1.000, base:26000.0).", "rope", {"key": "freq_scale", "value": 1.0}),
         ("Using Custom RoPE scaling (scale:0.500, base:10000.0).", "rope", {"key": "freq_scale", "value": 0.5}),
         ("Model Warmup Failed! (code:-3)", "decode-failed", {"code": -3}),
-        ("Context shifting is DISABLED!", "config-ignored", {"key": "context_shift"}),
-        ("MRope is used, context shift will be disabled!", "config-ignored", {"key": "context_shift"}),
+        ("Context shifting is DISABLED!", "context-shift", {"key": "off"}),
+        ("MRope is used, context shift will be disabled!", "context-shift", {"key": "off"}),
         (
             "(Warning! Request max_context_length=32768 exceeds allocated context size of 8192. It will be reduced to fit.",
             "window-capped",
@@ -93,6 +93,7 @@ def test_a_default_that_is_printed_was_not_asked_for():
     told = settings_told(tail_events(line))
     assert told is not None
     assert "ctx" not in told[1].settings
+    assert "context_shift" not in told[1].settings
 
 
 def test_what_it_asks_of_llama_cpp_is_not_its_window():

@@ -42,3 +42,10 @@ def test_its_cache_follows_what_we_send():
     assert facts(its).value(f.CONTEXT_SHIFT_SEEN) is True
     assert facts(its, window, rung).value(f.CONTEXT_SHIFT_SEEN) is False
     assert facts(other, window, rung).value(f.CONTEXT_SHIFT_SEEN) is True
+
+
+def test_what_is_switched_off_at_the_load_is_off():
+    """Law: a log that says that nothing is shifted says that shift is off; it is no shift."""
+    off = LogEvent(event="context-shift", line=5, key="off", dialect="koboldcpp")
+    assert facts(off).value(f.CONTEXT_SHIFT_ON) is False
+    assert facts(off).value(f.CONTEXT_SHIFT_SEEN) is None

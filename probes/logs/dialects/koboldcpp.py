@@ -82,7 +82,8 @@ RULES: tuple[Rule, ...] = (
     rule("decode-failed", "Model Warmup Failed!", r"Model Warmup Failed! \(code:(?P<code>-?\d+)\)", reason="compute"),
     rule("pool-full", "find a big KV slot", r"Couldn't find a big KV slot", reason="no-slot", level="warning"),
     rule("program", ("Welcome to KoboldCpp", "KoboldCpp - Version"), r"KoboldCpp - Version (?P<version>[\d.]+\w*)", name="koboldcpp"),
-    rule("config-ignored", ("ContextShift is disabled", "context shifting disabled", "ontext shifting is DISABLED", "Context shift disabled", "context shift will be disabled", "ContextShift will be disabled", "not compatible with context shift", "context shifting has been disabled"), r"(?i:context ?shift\w*) (?i:(?:is |will be |has been )?disabled)[^\n]{0,80}|not compatible with context shift", key="context_shift", level="warning"),
+    # it is on by itself: where a model or another option does not allow it, nothing that was asked for is ignored
+    rule("context-shift", ("ContextShift is disabled", "context shifting disabled", "ontext shifting is DISABLED", "Context shift disabled", "context shift will be disabled", "ContextShift will be disabled", "not compatible with context shift", "context shifting has been disabled"), r"(?i:context ?shift\w*) (?i:(?:is |will be |has been )?disabled)[^\n]{0,80}|not compatible with context shift", key="off", level="warning"),
     rule("config-ignored", "Quantized KV was used without flash attention", key="kv_type_v", level="warning"),
     rule("window", "Allocated context", r"(?:Loaded|Allocated) context(?: size)?(?: of)?:? (?P<tokens>\d+)", which="in-force"),
     rule("rope", ("RoPE Scaling: Using (scale:", "Custom RoPE scaling (scale:"), r"\(scale:(?P<scale>[\d.]+), base:(?P<base>[\d.]+)\)", make=_rope),
