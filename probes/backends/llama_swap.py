@@ -21,6 +21,9 @@ from probes.evidence.errors import CtxDoctorError, NotOfferedError, StillLoading
 from probes.evidence.request import Completion
 from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
 
+AT_ONCE_S = 0.5
+"""A gateway's error that comes within this time was none of the server's."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunningModel:
@@ -266,7 +269,19 @@ class LlamaSwap(Backend):
         return self.behind().count_chat_tokens(messages)
 
     def complete(self, ask: Ask) -> Completion:
-        """Send to the server behind, through llama-swap."""
+        """Send to the server behind, through llama-swap.
+
+        llama-swap keeps connections to it open, and now and then takes one that the server has just closed: it then answers 502 at once, and nothing
+        was asked. Such a request is sent once more where the model runs on.
+        """
+        told = self.behind().complete(ask)
+        error = told.error
+        if error is None or error.status != 502 or error.after_s is None or error.after_s > AT_ONCE_S:
+            return told
+        try:
+            self.chosen()
+        except CtxDoctorError:
+            return told
         return self.behind().complete(ask)
 
     def busy(self) -> bool | None:

@@ -72,6 +72,23 @@ def test_a_completion_of_a_model_that_does_not_start_is_an_error_of_the_server()
         assert "exited prematurely" in error.message
 
 
+def test_a_gateway_error_at_once_is_asked_again():
+    """llama-swap took a connection that the server had just closed: nothing was asked, so nothing is said of the length. A second one stands."""
+    lost = {"status": 502, "text": ""}
+    answer = recording(SWAP)["answers"]["POST /upstream/coder/completion"]
+    for answers, asked, error in (([lost, answer], 2, None), ([lost, lost, answer], 2, "connection-lost")):
+        with played(SWAP) as (server, backend):
+            server.answers["POST /upstream/coder/completion"] = {"sequence": answers}
+            told = backend.complete(Ask(prompt="x"))
+            assert (told.error.error if told.error else None) == error
+            assert len(server.bodies("/upstream/coder/completion")) == asked
+    with played(SWAP) as (server, backend):
+        backend.window()
+        server.answers["POST /upstream/coder/completion"] = {"sequence": [lost, answer]}
+        server.choose["GET /running"] = "none"
+        assert backend.complete(Ask(prompt="x")).error.error == "connection-lost"
+
+
 def test_a_model_that_is_loading_is_said_to_be():
     """So that a look waits for it instead of asking the user to load it."""
     with played(SWAP, running="starting") as (_server, backend), pytest.raises(StillLoadingError):

@@ -22,6 +22,7 @@ from probes.backends.llama_swap import LlamaSwap
 from probes.backends.recognise import MOST_GETS, recognise
 from probes.evidence.errors import NotOfferedError, StillLoadingError
 from probes.logs import read_log
+from probes.logs.told import settings_told
 from probes.process import free_port
 from tests.tiny_model import SERVER, make_model
 
@@ -242,5 +243,8 @@ def test_its_log(http, swap):
     load(http, "broken")
     load(http, "author/small")
     until(lambda: states(http) == {})
-    kinds = {event.event for event in read_log(swap[1])}
-    assert {"http", "command", "crash", "window", "kv-cache"} <= kinds
+    events = list(read_log(swap[1]))
+    assert {"http", "command", "load-failed", "window", "kv-cache", "slept"} <= {event.event for event in events}
+    told = settings_told(events)
+    assert told is not None
+    assert told[1].settings["ctx"].value == 2048
