@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from probes.backends.commands import parse_command, parse_named, split_command, split_command
+from probes.backends.commands import parse_command, parse_named, split_command
 from probes.backends.settings_files import read_printed_options
 from probes.evidence.events import LogEvent
 from probes.evidence.subject import Configuration
@@ -18,7 +18,6 @@ _PAIR = re.compile(
     r"""['"](?P<name>\w{1,80})['"]:\s(?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[\d.]+(?:e[+-]?\d+)?|True|False|\[[^\[\]{}]*\]|\{[^{}]*\})(?=[,}])"""
 )
 _MOST = 4096
-_PRINTS = frozenset({"vllm", "koboldcpp", "llama-swap"})
 _PRINTS = frozenset({"vllm", "koboldcpp", "llama-swap"})
 
 
@@ -33,10 +32,6 @@ def settings_told(events: Iterable[LogEvent]) -> tuple[LogEvent, Configuration] 
     if newest.dialect == "koboldcpp":
         return _koboldcpp(newest)
     printed = str(newest.value)
-    if newest.dialect == "llama-swap":
-        # the server that it starts, whichever that is
-        read = parse_command(split_command(printed), source="log")
-        return (newest, read) if read.settings else None
     if newest.dialect == "llama-swap":
         # the server that it starts, whichever that is
         read = parse_command(split_command(printed), source="log")
