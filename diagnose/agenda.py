@@ -31,11 +31,15 @@ from probes.repeat import RepeatProbe
 from probes.soak import ROOM as SOAK_ROOM
 from probes.soak import SoakProbe
 from probes.speed import SpeedProbe
-from probes.truncation import TruncationProbe
+from probes.truncation import REFUSES_UNPROCESSED, TruncationProbe
 
 UNQUANTISED = frozenset({"f16", "f32", "bf16", "fp16", "float16", "bfloat16", "auto", "default"})
 DAMAGE_TOKENS = 2048
 """Length of the text on which cache types are compared: the same in each run, whatever its window."""
+CUTS = frozenset({"ollama", "lm-studio", "koboldcpp", "text-generation-webui"})
+"""Servers that cut what is too long: where, decides which lengths are worth measuring."""
+STARTS_AGAIN = frozenset({"llama-swap", "llama-manager"})
+"""Servers that start what died behind them."""
 PROMPT_TPS = 50
 """Prompt tokens for each second of the budget that an overlong prompt may cost."""
 
@@ -52,6 +56,10 @@ class Known:
     answers: Sequence[Answer] = ()
     server: str = ""
     """The server's address."""
+    backend: str = ""
+    """Which program reads the prompts."""
+    restartable: bool = False
+    """Whether the server can be started again from here, should it die."""
     control_url: str | None = None
     api_key: str | None = None
     soak: int | None = None
@@ -95,7 +103,14 @@ def order(known: Known) -> tuple[str, ...]:
     """Give the probes of this run in their order."""
     soak = known.soak is not None or over_many_turns(known.symptom, known.answers)
     damage = known.symptom in {None, "forgetting"} and (known.quantised or known.this_run_too)
-    return order_for(known.symptom, control=bool(known.control_url), soak=soak, damage=damage)
+    names = order_for(known.symptom, control=bool(known.control_url), soak=soak, damage=damage)
+    if known.restartable or known.symptom == "fixed-length-error" or known.backend in CUTS:
+        return names
+    # of all prompts the one above the window is the likeliest to end a server, and nobody may start this one again: what is shorter goes before
+    # it. Before the lengths where the server checks before it reads: what it tells there says whether its counts can be believed.
+    rest = [name for name in names if name != "truncation"]
+    rest.insert(rest.index("ladder") + int(known.backend not in REFUSES_UNPROCESSED), "truncation")
+    return tuple(rest)
 
 
 def probe(name: str, known: Known) -> Probe | None:

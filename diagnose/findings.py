@@ -10,7 +10,7 @@ from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet
 from probes.evidence.replay import FreshReplay
-from probes.evidence.request import TURNED_AWAY, ConcurrencyTrial, RequestError, Restarted
+from probes.evidence.request import TURNED_AWAY, ConcurrencyTrial, RequestError, Restarted, TornStream
 from probes.evidence.rungs import LadderFound, RungResult, WayOfAsking, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
@@ -59,6 +59,9 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if replay is not None:
         said.append(replay_in_words(replay))
     said += by_meaning_in_words(evidence)
+    torn = evidence.last(TornStream)
+    if torn is not None:
+        said.append(torn_in_words(torn))
     if any(piece.origin.endswith(TURNED_AWAY) for piece, _error in evidence.of(RequestError)):
         said.append(
             words(
@@ -88,6 +91,21 @@ def refused_cache_in_words(told: Logged) -> Iterator[Words]:
             "Its type is f16, by its size: q8_0 for keys and values (with flash attention on) would save {saved}.",
             saved=show_size(int(told.kv_bytes * (1 - Q8_OF_F16))),
         )
+
+
+def torn_in_words(torn: TornStream) -> Words:
+    """Say how streamed answers arrive."""
+    if torn.moved:
+        return words(
+            "Streamed answers arrive with their pieces in another order: what stands between the server and its client tears them. "
+            "From then on answers were asked for in one piece."
+        )
+    return words(
+        "Streamed answers arrive with gaps ({streamed} of {whole} characters): what stands between the server and its client loses pieces. "
+        "From then on answers were asked for in one piece.",
+        streamed=torn.streamed_characters,
+        whole=torn.whole_characters,
+    )
 
 
 def replay_in_words(replay: FreshReplay) -> Words:

@@ -41,6 +41,11 @@ class _Named:
 
     name: str
 
+    @property
+    def engine(self) -> str:
+        """The program that reads the prompts."""
+        return self.name
+
 
 def told(ahead: Forecast, budget_s: float) -> tuple[Words, ...]:
     """Say lengths, requests, tokens and minutes, a line each."""
@@ -103,7 +108,7 @@ def forecast(
         slots=seen.slots or 1,
         quantised=seen.quantised,
     )
-    return of(known, seen.backend or "")
+    return of(replace(known, backend=seen.backend or ""), seen.backend or "")
 
 
 def of(known: agenda.Known, backend: str) -> Forecast:

@@ -122,6 +122,7 @@ class Attempts:
         self.hits: list[tuple[Canary, bool]] = []
         self.named: list[bool] = []
         """For each non-literal fact that was asked, whether its person was named."""
+        self._asked: Ask | None = None
         self._first: list[Canary] = []
         self._cold_s: dict[int, float] = {}
         self._tails: dict[int, int] = {}
@@ -144,15 +145,23 @@ class Attempts:
             ask = Ask(prompt=text + completion_tail(canaries[0]), stop=stop, **common)
         else:
             ask = Ask(messages=({"role": "user", "content": text + question_tail(canaries)},), **common)
+        self._asked = ask
         return self.context.complete(ask, sent_tokens=tokens, purpose="rung")
 
     def score(self, completion: Completion, canaries: Sequence[Canary]) -> None:
-        """Score an answer, and keep the hits."""
+        """Score an answer, and keep the hits. The first that misses a fact is held against the same in one piece: its stream may be torn."""
+        hits = self._hits(completion, canaries)
+        cheap = self.resumes or (completion.sent_tokens or 0) <= CHEAP_TOKENS
+        if not all(hits) and self._asked is not None and cheap:
+            whole = self.context.held_against_whole(self._asked, completion)
+            hits = hits if whole is None else self._hits(whole, canaries)
+        self.hits += zip(canaries, hits, strict=True)
+
+    def _hits(self, completion: Completion, canaries: Sequence[Canary]) -> list[bool]:
         answer = completion.text or ""
         if self.asking.style == "completion":
-            self.hits.append((canaries[0], hits_completion(answer, canaries[0])))
-        else:
-            self.hits += zip(canaries, hits_list(answer, canaries), strict=True)
+            return [hits_completion(answer, canaries[0])]
+        return list(hits_list(answer, canaries))
 
     def measure(
         self,

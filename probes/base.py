@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.machine import SampledPeaks
-from probes.evidence.request import Completion, ProcessEnded, RequestError
+from probes.evidence.request import Completion, ProcessEnded, RequestError, TornStream
 
 if TYPE_CHECKING:
     from probes.backends.base import Ask, Backend
@@ -119,6 +119,10 @@ class ProbeContext:
     """So many requests were sent."""
     salt: tuple[str, str] = ("", "")
     """How the last prompt begins that no cache may know, and what was put before it."""
+    torn: TornStream | None = None
+    """How streamed answers arrive torn, where that was seen: from then on answers are asked for in one piece."""
+    stream_was_held: bool = False
+    """Whether a streamed answer was held against the same in one piece."""
     turned_away: list[RequestError] = field(default_factory=list)
     """Refusals of requests that were sent again, since they were taken as evidence last."""
 
@@ -129,6 +133,8 @@ class ProbeContext:
         like no other, too, where the server cannot switch its prompt cache off for one request; what follows on it keeps that beginning, and so goes
         on from it.
         """
+        if self.torn is not None:
+            ask = replace(ask, stream=False)
         completion = self._let_in(ask, patient=purpose not in AS_IT_COMES)
         impossible = _impossible(completion)
         if impossible is not None:
@@ -142,6 +148,23 @@ class ProbeContext:
         if speed and (completion.processed_tokens or 0) >= 256:
             self.prefill_tps = min(self.prefill_tps or speed, speed)
         return completion
+
+    def held_against_whole(self, ask: Ask, streamed: Completion) -> Completion | None:
+        """Ask once more for an answer in one piece, once in a run: that answer where pieces of the streamed one were lost or changed places, else None.
+
+        A proxy that tears a stream would else make a model forget. Both are asked for anew: what follows a prompt that was read cold and one that was
+        read again may differ by itself.
+        """
+        if self.stream_was_held or self.torn is not None or streamed.error is not None:
+            return None
+        self.stream_was_held = True
+        warm = replace(ask, use_cache=True)
+        again = self.complete(warm, streamed.sent_tokens, "streamed again")
+        whole = self.complete(replace(warm, stream=False), streamed.sent_tokens, "in one piece")
+        if again.error is not None or whole.error is not None or whole.text is None:
+            return None
+        self.torn = torn(again, whole)
+        return whole if self.torn is not None else None
 
     def _let_in(self, ask: Ask, *, patient: bool) -> Completion:
         """Send one completion; one that is turned away because others are served is sent again a few times: that says nothing about its length."""
@@ -214,6 +237,27 @@ class ProbeContext:
         with self.sampler.phase(name, rung=rung, attempt=attempt) as sampled:
             yield phase
         phase.peaks = sampled.peaks
+
+
+LOST = 2
+"""Fewer characters may be white space at an end."""
+
+
+def torn(streamed: Completion, whole: Completion) -> TornStream | None:
+    """Say how a streamed answer differs from the same in one piece, where its pieces were lost or moved; None where it is whole, or simply another.
+
+    Lost: it is the whole with gaps, and the server counts as many generated tokens for both. Moved: the same characters in another order.
+    """
+    # a token that is no whole character is given in one way or the other: that tears nothing
+    pieces, all_of_it = ((one.text or "").replace("\ufffd", "") for one in (streamed, whole))
+    gone = len(all_of_it) - len(pieces)
+    counts = {streamed.generated_tokens, whole.generated_tokens} - {None}
+    rest = iter(all_of_it)
+    lost = gone >= LOST and len(counts) <= 1 and all(one in rest for one in pieces)
+    moved = gone == 0 and pieces != all_of_it and sorted(pieces) == sorted(all_of_it)
+    if not (lost or moved):
+        return None
+    return TornStream(streamed_characters=len(pieces), whole_characters=len(all_of_it), moved=moved)
 
 
 class Probe(ABC):

@@ -51,6 +51,8 @@ class Ask:
     logprobs: int = 0
     deadline_s: float = 600.0
     slot: int | None = None
+    stream: bool = True
+    """False: the answer is asked for in one piece, where the server can."""
     on_progress: Callable[[int, int], None] | None = field(default=None, compare=False)
     """Called with (tokens processed, tokens in all) where the server reports its prefill progress."""
 

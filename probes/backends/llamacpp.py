@@ -300,10 +300,10 @@ class LlamaCpp(Backend):
     def complete(self, ask: Ask) -> Completion:
         """Send one completion, streamed, so that the first token and the prefill's progress are seen."""
         body: dict[str, Any] = {
-            "stream": True,
+            "stream": ask.stream,
             "temperature": 0,
             "seed": ask.seed,
-            "return_progress": True,
+            "return_progress": ask.stream,
             "timings_per_token": False,
         }
         if not (ask.use_cache and ask.cache_as_served):
@@ -317,8 +317,9 @@ class LlamaCpp(Backend):
             body |= {
                 "messages": salted(ask.messages, ask.salt),
                 "max_tokens": ask.max_tokens,
-                "stream_options": {"include_usage": True},
             }
+            if ask.stream:
+                body["stream_options"] = {"include_usage": True}
             if ask.logprobs:
                 body |= {"logprobs": True, "top_logprobs": ask.logprobs}
         else:

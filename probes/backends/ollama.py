@@ -233,7 +233,7 @@ class Ollama(OpenAiCompatible):
         if window:
             options["num_ctx"] = window
         options |= self.options
-        body: dict[str, Any] = {"model": self.model_name(), "stream": True, "options": options}
+        body: dict[str, Any] = {"model": self.model_name(), "stream": ask.stream, "options": options}
         if ask.logprobs:
             body |= {"logprobs": True, "top_logprobs": ask.logprobs}
         if ask.messages is not None:

@@ -388,9 +388,10 @@ class OpenAiCompatible(Backend):
             "max_tokens": ask.max_tokens,
             "temperature": 0,
             "seed": ask.seed,
-            "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream": ask.stream,
         }
+        if ask.stream:
+            body["stream_options"] = {"include_usage": True}
         model = self.model_name()
         if model is not None:
             body["model"] = model

@@ -198,7 +198,7 @@ class Sglang(OpenAiCompatible):
         sampling: dict[str, Any] = {"max_new_tokens": ask.max_tokens, "temperature": 0}
         if ask.stop:
             sampling["stop"] = list(ask.stop)
-        native: dict[str, Any] = {"text": body["prompt"], "sampling_params": sampling, "stream": True}
+        native: dict[str, Any] = {"text": body["prompt"], "sampling_params": sampling, "stream": ask.stream}
         if ask.logprobs:
             native |= {"return_logprob": True, "top_logprobs_num": ask.logprobs}
         return path, native

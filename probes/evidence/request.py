@@ -101,6 +101,15 @@ class Completion(Payload):
         return (n - 1) / seconds if seconds > 0 else None
 
 
+class TornStream(Payload):
+    """The same request answered piece by piece and in one piece: the pieces do not make up the whole."""
+
+    kind: ClassVar[str] = "torn_stream"
+    streamed_characters: int = Field(ge=0)
+    whole_characters: int = Field(ge=0)
+    moved: bool = Field(description="nothing was lost, but pieces changed places")
+
+
 class TruncationReading(Payload):
     """Tokens sent against tokens processed, below and above the window."""
 

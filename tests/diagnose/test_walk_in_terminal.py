@@ -44,7 +44,7 @@ class Screen:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
         environment = {
             **os.environ, "TERM": term, "LC_ALL": "C.UTF-8", "CTXDOCTOR_LANG": "", "PYTHONPATH": str(ROOT),
-            "CTXDOCTOR_HOME": str(home / "data"), "PROMPT_TOOLKIT_NO_CPR": "1",
+            "CTXDOCTOR_HOME": str(home / "data"), "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(home),
         }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "diagnose", *arguments],

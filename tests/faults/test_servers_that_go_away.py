@@ -172,6 +172,17 @@ def test_a_stream_that_is_torn_changes_no_length(model, tmp_path, fault):
     assert document["verdict"]["named"] == []
 
 
+def test_a_server_that_nobody_may_start_again_tells_of_short_prompts_before_the_one_that_ends_it(model, tmp_path):
+    """Law: the prompt above the window comes after the short ones where a dead server stays dead; what was measured before it stands."""
+    with Server(server_command(model, "-c", "6144", "-np", "1"), log_path=tmp_path / "log") as server:
+        server.start()
+        assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 60).healthy
+        proxy = limiting.Proxy(server.url, "kills", 3000, lambda: os.kill(server.pid, signal.SIGKILL))
+        document, done = run(proxy.url, folder=tmp_path)
+    assert [one["result"] for one in document["rungs"]][:1] == ["passed"], done.stderr
+    assert of_kind(document, "request_error")[-1]["error"] == "connection-lost"
+
+
 def test_a_server_that_refuses_log_probabilities_is_measured_all_the_same(model, tmp_path):
     """Law: where next tokens cannot be compared, that stands as not offered; the window and the chains of facts are measured."""
     flags = ("-c", "4096", "-np", "1", "-fa", "on", "-ctk", "q8_0", "-ctv", "q8_0")
