@@ -488,7 +488,7 @@ def ask_about_clients(talk: Talk, one: Walk) -> None:
         given = talk.prompt.ask(
             Screen(
                 str(words("May these settings files of clients be read? {files}", files=_files(places))),
-                str(words("The window that your client believes in is held against the one that the server has.")),
+                str(words("The window that your client believes in is held against the server's. Keys are not read.")),
                 "one",
                 (("yes", str(words("Yes"))), ("no", str(words("No")))),
                 chosen=("no",),
