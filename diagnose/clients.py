@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -122,7 +123,7 @@ _WHERE = {
 
 
 def steps_in_settings(evidence: EvidenceSet, window: object) -> tuple[Words, ...]:
-    """Say where a person sets the window that a client reckons with; nothing where no settings about this server were given."""
+    """Say where a person sets the window that a client reckons with, and how that is seen; nothing where no settings about this server were given."""
     for _record, settings in reversed(evidence.of(ClientSettings)):
         mine, name = belief(settings, evidence), _WHERE.get(settings.client)
         if mine is not None and mine.context is not None and name is not None and isinstance(window, int):
@@ -133,6 +134,10 @@ def steps_in_settings(evidence: EvidenceSet, window: object) -> tuple[Words, ...
                     file=at_home(settings.path),
                     name=name,
                     value=window,
+                ),
+                words(
+                    "Then measure again, so that the change is seen: {command}",
+                    command=shlex.join(["ctxdoctor", "rerun", "--client", settings.path]),
                 ),
             )
     return ()

@@ -47,7 +47,7 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         return step
     if step.variable == "client.ctx":
         how, back = (steps_in_settings(evidence, to) for to in (step.to, step.start))
-        return step.model_copy(update={"command": _lines(how), "undo": _lines(back)}) if how else step
+        return step.model_copy(update={"command": _lines(how), "undo": _lines(back[:1])}) if how else step
     identity = evidence.last(BackendIdentity)
     model = evidence.last(ModelIdentity)
     argv = started_by(evidence)

@@ -298,7 +298,10 @@ def test_the_next_test_says_where_in_the_clients_settings():
         reason="so",
     )
     told = with_command(step, EvidenceSet([*server(16_384), believing(131_072)]))
-    assert told.command == "In the settings of opencode (/x/opencode.json), set limit.context of this model to 16384."
+    assert told.command.splitlines() == [
+        "In the settings of opencode (/x/opencode.json), set limit.context of this model to 16384.",
+        "Then measure again, so that the change is seen: ctxdoctor rerun --client /x/opencode.json",
+    ]
     assert told.undo == "In the settings of opencode (/x/opencode.json), set limit.context of this model to 131072."
     assert with_command(step, EvidenceSet([*server(16_384), believing(131_072, "http://10.0.0.9:1")])) == step
 
