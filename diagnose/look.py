@@ -112,6 +112,12 @@ def at_process(
     yield from asked_window(settings, run, f"process {process.pid}")
 
 
+def told_in_log(settings: Configuration, run: int, origin: str) -> Iterator[Evidence]:
+    """Give the settings that a log prints, and the window that they ask for."""
+    yield found(settings, source="log", run=run, origin=origin)
+    yield from asked_window(settings, run, origin, source="log")
+
+
 def asked_window(settings: Configuration, run: int, origin: str, source: Source = "process") -> Iterator[Evidence]:
     """Give the window that a command line asks for, as a reading of its own."""
     asked, slots, unified = (settings.settings.get(name) for name in ("ctx", "parallel", "kv_unified"))

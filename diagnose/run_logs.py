@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from diagnose.look import told_in_log
 from diagnose.running import Walk
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.events import LogEvent, LogSummary
@@ -12,6 +13,8 @@ from probes.evidence.records import found, not_found
 from probes.evidence.request import TruncationReading
 from probes.evidence.words import words
 from probes.logs.reader import collect_log
+from probes.logs.rule import FAILURES
+from probes.logs.told import settings_told
 
 LOG_EVENTS = 400
 """At most so many events of one log go into the case."""
@@ -42,6 +45,15 @@ def _without_ours(events: Sequence[LogEvent], readings: Sequence[TruncationReadi
     ]
 
 
+def before_stop(one: Walk) -> None:
+    """Remember how far each log goes before the server that we started is ended: what it complains of while it ends is none of its troubles."""
+    if one.server is None or one.server.ended() is not None:
+        return
+    for path in one.log_paths:
+        with contextlib.suppress(OSError), path.open("rb") as log:
+            one.lines_before_stop[path] = sum(block.count(b"\n") for block in iter(lambda: log.read(1 << 20), b""))
+
+
 def read_logs(one: Walk) -> None:
     """Put every log's events into the case, once a run."""
     if "logs" in one.case.done_probes(one.run):
@@ -60,7 +72,14 @@ def read_logs(one: Walk) -> None:
             one.ui.say(words("The log cannot be read: {why}", why=str(error)))
             continue
         one.add(found(summary, source="log", run=one.run, origin=path.name))
+        told = settings_told(events)
+        if told is not None:
+            for piece in told_in_log(told[1], one.run, f"{path.name}:{told[0].line}"):
+                one.add(piece)
         events = _without_ours(events, one.mine(TruncationReading))
+        end = one.lines_before_stop.get(path)
+        if end is not None:
+            events = [event for event in events if event.line <= end or event.event not in FAILURES]
         one.case.add_all(
             [found(event, source="log", run=one.run, origin=f"{path.name}:{event.line}") for event in events]
         )

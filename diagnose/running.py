@@ -41,6 +41,8 @@ class Walk:
     waited: bool = False
     """Whether somebody else's server went away, was waited for, and did not come back."""
     log_paths: list[Path] = field(default_factory=list)
+    lines_before_stop: dict[Path, int] = field(default_factory=dict)
+    """How far a log went before we ended its server."""
     sent: Sent = field(default_factory=Sent)
     could_not_look: CtxDoctorError | None = None
 

@@ -18,7 +18,7 @@ from diagnose.judging import judge_run
 from diagnose.opening import opened
 from diagnose.readback import read_back
 from diagnose.reviving import ended, revive, start_anew
-from diagnose.run_logs import events_now, read_logs
+from diagnose.run_logs import before_stop, events_now, read_logs
 from diagnose.running import Walk
 from diagnose.shape import Shape, shape_of, window_of
 from diagnose.snapshots import snapshot_of
@@ -45,11 +45,14 @@ def walk(one: Walk) -> None:
     """Do a run from its beginning to its judged end."""
     try:
         with opened(one):
-            if one.backend is not None:
-                _look(one)
-                _keep_configuration(one, "before")
-                _measure(one)
-                _look_again(one)
+            try:
+                if one.backend is not None:
+                    _look(one)
+                    _keep_configuration(one, "before")
+                    _measure(one)
+                    _look_again(one)
+            finally:
+                before_stop(one)
     except (CouldNotLookError, LaunchFailedError) as error:
         one.could_not_look = error
         one.add(not_found("session", "failed", str(error), run=one.run, origin="session"))

@@ -355,9 +355,11 @@ def _collected(log: Any, name: str | None) -> list[Evidence]:
     events, summary = collect_log(log, name, max_events=MOST_EVENTS)
     name = name or summary.log
     told = settings_told(events)
+    from diagnose.look import told_in_log  # noqa: PLC0415 - looks at machines, too, and is slow to load
+
     return [
         *(found(event, source="log", run=_RUN, origin=f"{name}, line {event.line}") for event in events),
-        *([found(told[1], source="log", run=_RUN, origin=f"{name}, line {told[0].line}")] if told else []),
+        *(told_in_log(told[1], _RUN, f"{name}, line {told[0].line}") if told else []),
         found(summary, source="log", run=_RUN, origin=name),
     ]
 

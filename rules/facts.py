@@ -94,6 +94,9 @@ WINDOW_PER_SLOT = _tokens("window.per_slot", words("Window of one slot"))
 WINDOW_SLOTS = Fact("window.slots", int, words("Slots (requests at once)"), unit="slots", low=0, high=100_000)
 WINDOW_UNIFIED = _yes("window.unified", words("All slots share one pool of cache cells"))
 WINDOW_POOL = _tokens("window.pool", words("Cells in the pool that all slots share"))
+WINDOW_POOL_HOLDS_ALL = _yes(
+    "window.pool_holds_all", words("The shared pool holds the whole window of every slot at once")
+)
 WINDOW_IN_FORCE = _tokens("window.in_force", words("Window in force for one request"))
 WINDOW_DEFAULT = _tokens("window.default", words("Window that this server takes when none is set"))
 WINDOW_SET = _yes("window.set", words("The window was set by the user"))
@@ -115,6 +118,7 @@ CLIENT_WINDOW = _tokens("client.window", words("Window that the client reckons w
 CLIENT_OVER_SERVER = _ratio(
     "client.window_of_in_force", words("Window that the client reckons with, as a share of the one in force")
 )
+CLIENT_REFUSED = _yes("client.refused_too_long", words("Requests of the client itself were refused as too long"))
 OUTPUT_TOKENS = _tokens("request.output_tokens", words("Longest answer that is asked for"))
 OUTPUT_OF_WINDOW = _ratio("request.output_of_window", words("Longest answer, as a share of the window in force"))
 
@@ -242,7 +246,14 @@ LOADED_OF_DEVICE = _ratio("memory.loaded_of_device", words("All that is loaded, 
 
 LONGEST_WINDOW = _tokens("memory.longest_window", words("Longest window of one slot that fits by the model file"))
 SAFE_CTX = _tokens(
-    "memory.safe_ctx", words("Longest window to ask for that fits by the model file, with room for its error")
+    "memory.safe_ctx",
+    words(
+        "Longest window to ask for that fits by the model file, with room for its error, or by the server's own words"
+    ),
+)
+SERVER_NAMES_WINDOW = _yes(
+    "memory.server_names_window",
+    words("The server refused the window for its cache, and names a shorter one that fits"),
 )
 SAFE_CTX_KEYS_8BIT = _tokens("memory.safe_ctx_keys_8bit", words("The same with eight-bit keys"))
 SAFE_UBATCH = Fact(

@@ -983,6 +983,13 @@ def _read_switch(
 
 def _written(flag: Flag, value: Any) -> str:
     """Write a value as the flag takes it."""
+    if flag.writes and isinstance(value, str):
+        if value in flag.writes:
+            return flag.writes[value]
+        if re.match(r"i?q\d", value):
+            raise RefusedSettingError(
+                f"{flag.variables[0]} cannot be {value!r} here; of eight bits it takes {flag.writes['q8_0']}"
+            )
     if flag.kind == "map" or (flag.kind == "bool" and flag.values):
         for text, meaning in flag.values.items():
             if meaning == value:

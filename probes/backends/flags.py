@@ -37,6 +37,8 @@ class Flag:
     """Text → value, for ``map``."""
     repeats: bool = False
     """Whether several occurrences add up (else the last one counts)."""
+    writes: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """A value's name as every server has it → as this one writes it; where there are some, a quantised type beyond them is none that it takes."""
     bare: Any = None
     """The value where the flag stands without one (``-fa`` of older builds); None: a value always follows."""
 
@@ -313,13 +315,17 @@ LM_STUDIO_LOAD: Mapping[str, str] = MappingProxyType(
 )
 """Fields of LM Studio's load call and of a loaded instance's configuration."""
 
+_VLLM_TYPES = MappingProxyType({"q8_0": "fp8", "f16": "auto", "bf16": "auto"})
+_SGLANG_TYPES = MappingProxyType({"q8_0": "fp8_e5m2", "f16": "auto", "bf16": "bf16"})
+"""Eight bits are floats there."""
+
 VLLM: tuple[Flag, ...] = (
     _flag("model_path", "text", "--model"),
     _flag("config_file", "text", "--config"),
     _flag("ctx", "tokens", "--max-model-len"),
     _flag("parallel", "tokens", "--max-num-seqs"),
     _flag("batch", "tokens", "--max-num-batched-tokens"),
-    _flag("kv_type_k kv_type_v", "text", "--kv-cache-dtype"),
+    _flag("kv_type_k kv_type_v", "text", "--kv-cache-dtype", writes=_VLLM_TYPES),
     _flag("memory_share", "float", "--gpu-memory-utilization --device-memory-utilization"),
     _flag("kv_bytes", "text", "--kv-cache-memory-bytes"),
     _flag("kv_blocks", "int", "--num-gpu-blocks-override"),
@@ -358,7 +364,7 @@ SGLANG: tuple[Flag, ...] = (
     _flag("pool", "int", "--max-total-tokens"),
     _flag("ubatch", "int", "--chunked-prefill-size"),
     _flag("batch", "int", "--max-prefill-tokens"),
-    _flag("kv_type_k kv_type_v", "text", "--kv-cache-dtype"),
+    _flag("kv_type_k kv_type_v", "text", "--kv-cache-dtype", writes=_SGLANG_TYPES),
     _flag("memory_share", "float", "--mem-fraction-static"),
     _flag("tensor_parallel", "int", "--tp-size --tp --tensor-parallel-size"),
     _flag("data_parallel", "int", "--dp-size --dp --data-parallel-size"),

@@ -22,6 +22,9 @@ LEAST = -1000.0
 FEWER = 5
 """As many as every server of the protocol gives that gives any."""
 
+VLLM_ID = "token_id:"
+"""How vLLM writes an id in the place of a token's text, where it is asked for ids."""
+
 _ABOUT = re.compile(r"log_?probs|logits_all|n_probs", re.IGNORECASE)
 
 
@@ -97,7 +100,7 @@ def _table(pairs: Any) -> dict[str, float]:
             continue
         if isinstance(token, bool) or not isinstance(token, int | str):
             continue
-        name = str(token)[:100]
+        name = str(token).removeprefix(VLLM_ID)[:100]
         before = table.get(name)
         given = min(0.0, float(value))
         table[name] = given if before is None else min(0.0, math.log(math.exp(before) + math.exp(given) or 5e-324))

@@ -50,13 +50,13 @@ _EXCEEDS: tuple[re.Pattern[str], ...] = tuple(
         rf"input \({_P} tokens\) is larger than the max context size \({_W} tokens\)",
         # vLLM, OpenAI, llama-cpp-python
         rf"maximum context length is {_W} tokens\W+however, your prompt contains {_P} input tokens",
-        rf"maximum context length is {_W} tokens\W+however, your (?:prompt|messages|request)s? (?:contains|has|resulted in) {_P} tokens",
+        rf"maximum context length is {_W} tokens\W+however, your (?:prompt|messages|request)s? (?:contains|has|resulted in) {_P} (?:input )?tokens",
         rf"maximum context length is {_W} tokens\W+however, you requested {_N} tokens \({_P} in (?:the|your) (?:messages|prompt)",
         rf"maximum context length is {_W} tokens and your request has {_P} input tokens",
         rf"decoder prompt \(length {_P}\) is longer than the maximum model length of {_W}",
         rf"passed {_P} input tokens? and requested {_N} output tokens?\W+however, the model'?s context length is only {_W}",
         rf"requested tokens \({_P}\) exceed context window of {_W}",
-        rf"max_tokens={_N} cannot be greater than max_model_len={_W}",
+        rf"max_(?:completion_)?tokens={_N} ?cannot be greater than max_model_len=(?:\w{{1,40}}=)?{_W}",
         rf"maximum context length (?:is|of) {_W} tokens\W+you requested a total of {_N} tokens: {_P} tokens from the input",
         # SGLang, Ollama's MLX runner
         rf"input \({_P} tokens\) is longer than the model'?s context length \({_W} tokens\)",

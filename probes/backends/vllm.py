@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
-from probes.backends.http import count, text_of
-from probes.backends.openai_compatible import OpenAiCompatible, list_of, object_of
+from probes.backends.http import Http, count, seconds, text_of
+from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of
 from probes.evidence.errors import BadAnswerError, NotOfferedError
+from probes.evidence.request import Completion
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
+
+BEGINNING = 64
+"""So many characters of a prompt tell whether one goes on from another."""
+_LOOKED, _FOUND = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
+_PREFILLS, _PREFILL_S = "vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum"
+_DECODE_S = "vllm:request_decode_time_seconds_sum"
+_RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+_COUNTERS = (_LOOKED, _FOUND, _PREFILLS, _PREFILL_S, _DECODE_S, _RUNNING, _WAITING)
+_SETTLES_S = (0.0, 0.02, 0.05, 0.1)
+"""The counters follow an answer's end by a moment."""
+
+
+class VllmReading(StreamReading):
+    """The last event has the server's own times, where it was started with ``--enable-per-request-metrics``, and what became of drafts."""
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(ask)
+        self.metrics: dict[str, Any] = {}
+
+    def event(self, event: dict[str, Any], at_s: float) -> bool:
+        """Take one event."""
+        self.metrics.update(object_of(event.get("metrics")))
+        return super().event(event, at_s)
+
+    def counts(self) -> dict[str, Any]:
+        """Counts and times: from being scheduled to the first token, from the first to the last; the wait in the queue is in neither."""
+        told = super().counts()
+        told["server_prompt_s"] = seconds(self.metrics.get("time_to_first_token_ms"), 1000)
+        told["server_generation_s"] = seconds(self.metrics.get("generation_time_ms"), 1000)
+        drafts = object_of(self.metrics.get("speculative_decoding"))
+        drafted, accepted = count(drafts.get("num_draft_tokens")), count(drafts.get("num_accepted_draft_tokens"))
+        if drafted and accepted is not None:
+            told["drafted_tokens"], told["accepted_tokens"] = drafted, accepted
+        return told
 
 
 class Vllm(OpenAiCompatible):
     """vLLM."""
 
     name: ClassVar[str] = "vllm"
+    reading: ClassVar[type[StreamReading]] = VllmReading
     offers: ClassVar[frozenset[Feature]] = frozenset(
         {
             "identity",
@@ -27,12 +65,21 @@ class Vllm(OpenAiCompatible):
             "chat",
             "completion",
             "cached-count",
+            "server-times",
             "cache-off",
             "configuration",
             "logprobs",
             "streaming",
         }
     )
+
+    def __init__(self, http: Http, model: str | None = None) -> None:
+        super().__init__(http, model)
+        self._fresh: tuple[str | None, str] = (None, "")
+        """How the last prompt began that the cache had to leave out, and its salt: what goes on from that text shares its blocks."""
+        self._salts: bool | None = None
+        self._tells_cached = self._tells_times = False
+        """Whether its answers tell what came from the cache and how long it took (``--enable-prompt-tokens-details``, ``--enable-per-request-metrics``)."""
 
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
@@ -107,13 +154,82 @@ class Vllm(OpenAiCompatible):
         return Configuration(settings=settings)
 
     def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
-        """Keep the prefix cache out with a salt of its own where asked; what follows on a salted text shares that text's blocks."""
+        """Keep the prefix cache out with a salt of its own where asked; what goes on from such a text shares its blocks, as with other servers.
+
+        Tokens of log-probabilities are asked for by id: parts of a character have no text of their own.
+        """
         path, body = super().request(ask)
-        if ask.salt:
-            body["cache_salt"] = ask.salt.strip()
-        elif not ask.use_cache:
-            body["cache_salt"] = secrets.token_hex(8)
+        if ask.logprobs:
+            body["return_tokens_as_token_ids"] = True
+        salt = self._cache_salt(ask)
+        if salt:
+            body["cache_salt"] = salt
         return path, body
+
+    def _cache_salt(self, ask: Ask) -> str | None:
+        if ask.salt.strip():
+            return ask.salt.strip()
+        if ask.cache_as_served:
+            return None
+        text = ask.prompt if ask.prompt is not None else str((ask.messages or ({},))[0].get("content", ""))
+        begins = text[:BEGINNING]
+        if not ask.use_cache:
+            self._fresh = (begins, secrets.token_hex(8))
+        return self._fresh[1] if begins == self._fresh[0] else None
+
+    def complete(self, ask: Ask) -> Completion:
+        """Send one completion. What came from the cache, and the server's own times, are read off its counters where answers do not tell them."""
+        before = None if self._tells_cached and self._tells_times else self._counted()
+        told = super().complete(ask)
+        self._tells_cached = self._tells_cached or told.cached_tokens is not None
+        self._tells_times = self._tells_times or told.server_prompt_s is not None
+        if told.error is not None or told.prompt_tokens is None:
+            return told
+        more = self._rise(before, told.prompt_tokens) if before is not None else {}
+        if (
+            told.processed_tokens is None
+            and not ask.use_cache
+            and "processed_tokens" not in more
+            and self._knows_salt()
+        ):
+            more["processed_tokens"] = told.prompt_tokens
+        return told.model_copy(update={key: value for key, value in more.items() if getattr(told, key) is None})
+
+    def _counted(self) -> dict[str, float] | None:
+        """Read its counters; None where they are not open, or someone else's request runs or waits."""
+        told = {name: value for name, (value, _labels) in self.metrics(*_COUNTERS).items()}
+        return None if told.get(_PREFILLS) is None or told.get(_RUNNING) or told.get(_WAITING) else told
+
+    def _rise(self, before: dict[str, float], prompt: int) -> dict[str, Any]:
+        """Give by what one request made the counters rise: its cached tokens and its times; nothing where others were served, too."""
+        after: dict[str, float] = {}
+        for pause in _SETTLES_S:
+            time.sleep(pause)
+            after = self._counted() or {}
+            if after.get(_PREFILLS, 0) > before[_PREFILLS]:
+                break
+        rise = {name: after[name] - before[name] for name in before if name in after}
+        looked = rise.get(_LOOKED)
+        if rise.get(_PREFILLS) != 1 or (looked and looked != prompt):
+            return {}
+        more: dict[str, Any] = {
+            "server_prompt_s": seconds(rise.get(_PREFILL_S)),
+            "server_generation_s": seconds(rise.get(_DECODE_S)),
+        }
+        cached = rise.get(_FOUND)
+        if not looked:
+            # a server without the cache looks for nothing
+            cached = 0 if self._cache_labels().get("enable_prefix_caching") == "False" else None
+        if cached is not None and 0 <= cached <= prompt:
+            more |= {"cached_tokens": int(cached), "processed_tokens": prompt - int(cached)}
+        return more
+
+    def _knows_salt(self) -> bool:
+        if self._salts is None:
+            number = re.match(r"v?(\d+)\.(\d+)", self.version() or "")
+            # a build from its sources counts from 0.1
+            self._salts = number is None or (int(number[1]), int(number[2])) >= (0, 9) or number[0] == "0.1"
+        return self._salts
 
     def tokenize(self, text: str) -> Sequence[int]:
         """``POST /tokenize``, without special tokens."""
@@ -139,5 +255,5 @@ class Vllm(OpenAiCompatible):
 
     def busy(self) -> bool | None:
         """Say whether requests run or wait, from the metrics."""
-        told = self.metrics("vllm:num_requests_running", "vllm:num_requests_waiting")
+        told = self.metrics(_RUNNING, _WAITING)
         return any(value > 0 for value, _labels in told.values()) if told else None

@@ -19,7 +19,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-9;:<=>?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x0
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 13), *range(14, 32), 127))
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _TIME = re.compile(
-    r"""^[\s|]*(?:\S{1,40}\s*\|\s)?(?:\[\d{2,7}\]\s)?[\[(<]?(?:
+    r"""^[\s|]*(?:\S{1,40}\s*\|\s)?(?:\[\d{2,7}\]\s)?(?:\([\w.-]{1,40}\spid=\d{1,9}\)\s)?[\[(<]?(?:
         (?P<iso>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)
       | (?P<llama>\d{1,7}\.\d\d\.\d{3}\.\d{3})\s
       | (?P<kernel>\s{0,8}\d{1,9}\.\d{6})\]

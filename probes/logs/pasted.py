@@ -636,6 +636,10 @@ def _without_code(prose: str) -> str:
 # --- what is it ----------------------------------------------------------------------------------------------------------------------------
 
 
+_TRACE = re.compile(r"\s+\S|Traceback \(most recent call last\)|(?:\w+\.)*\w*(?:Error|Exception)\b:")
+"""A line of a Python traceback, or another that is indented under the line before."""
+
+
 def kind_of(sample: str) -> Kind:
     """Say what a text is, from its beginning: an exported case, answers, a log, or a person's report."""
     stripped = sample.lstrip("\ufeff \t\r\n")
@@ -662,6 +666,10 @@ def kind_of(sample: str) -> Kind:
         if re.search(r"[a-z가-힣]{2}[.!?。]$", row.rstrip())
         or len(re.findall(r"\b(?:the|and|with|is|was|when|my|I)\b", row)) >= 3
     )
+    # a log that ends in a traceback has more lines of that than of its own
+    own = [row for row in rows if not _TRACE.match(row)]
+    if log_like * 2 >= len(own) and sentences * 4 <= len(own):
+        return "log"
     known = {event.line for event in tail_events("\n".join(rows)) if event.dialect not in {"generic", "answers"}}
     return "log" if len(known) * 3 >= len(rows) and sentences * 4 <= len(rows) else "report"
 

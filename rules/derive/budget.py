@@ -10,6 +10,7 @@ from rules.derive.numbers import ratio
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     ALLOC_COMPONENT,
+    ALLOC_ROOM,
     COMPONENTS,
     FULL_FIRST,
     LOGGED_OF_PREDICTED,
@@ -24,6 +25,8 @@ from rules.facts import (
     SAFE_GPU_LAYERS,
     SAFE_SPLIT,
     SAFE_UBATCH,
+    SERVER_NAMES_WINDOW,
+    SMALLER_WINDOW_WORKS,
 )
 
 _COARSE = 1024
@@ -52,6 +55,24 @@ def longest(sight: Sight) -> Iterator[Reading]:
         yield reading(SAFE_UBATCH, steps.ubatch, evidence)
         yield reading(SAFE_GPU_LAYERS, steps.gpu_layers, evidence)
         yield reading(SAFE_SPLIT, tuple(map(str, steps.tensor_split)) or None, evidence)
+
+
+@derivation(
+    reads=(LogEvent,), gives=(SERVER_NAMES_WINDOW, SAFE_CTX, SAFE_CTX_KEYS_8BIT, SMALLER_WINDOW_WORKS, ALLOC_ROOM)
+)
+def estimated_by_server(sight: Sight) -> Iterator[Reading]:
+    """Say what a server reckons that refuses a window for its cache, and names the longest that would fit (vLLM does)."""
+    for evidence, event in sight.of(LogEvent):
+        if event.event != "alloc-failed" or event.component != "kv" or not event.tokens or not event.limit:
+            continue
+        if 0 < event.limit < event.tokens:
+            yield reading(SERVER_NAMES_WINDOW, True, evidence)
+            yield reading(SAFE_CTX, _plain(event.limit), evidence)
+            if event.dialect == "vllm":
+                # its eight bits hold for keys and values
+                yield reading(SAFE_CTX_KEYS_8BIT, _plain(2 * event.limit), evidence)
+            yield reading(SMALLER_WINDOW_WORKS, True, evidence)
+            yield reading(ALLOC_ROOM, False, evidence)
 
 
 @derivation(reads=(MemoryOverflow,), gives=(OVERFLOW_COMPONENT, OVERFLOW_DEVICE, OVERFLOW_BYTES, OTHER_SPLIT_FITS))

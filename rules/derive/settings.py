@@ -283,7 +283,7 @@ def switches(sight: Sight) -> Iterator[Reading]:
         speculation = [_value(settings.get(name)) for name in ("speculation", "draft_model")]
         if any(speculation):
             yield reading(SPECULATION, any(s not in (None, "", "none", "off", False) for s in speculation), evidence)
-        elif complete:
+        elif complete or (configuration.command is not None and known is not None and known.value == "vllm"):
             yield reading(SPECULATION, False, evidence)
         projector = _value(settings.get("mmproj"))
         loaded = _flag(_value(settings.get("mmproj_loaded")))

@@ -34,6 +34,7 @@ from rules.facts import (
     WINDOW_IS_KNOWN_DEFAULT,
     WINDOW_PER_SLOT,
     WINDOW_POOL,
+    WINDOW_POOL_HOLDS_ALL,
     WINDOW_SET,
     WINDOW_SHARE_OF_ASKED,
     WINDOW_SLOTS,
@@ -45,6 +46,8 @@ from rules.facts import (
 
 ROUNDING_TOKENS = 256
 """Engines round a window to blocks of up to so many tokens."""
+AS_GIVEN = "max_model_len"
+"""Key of a log's line that says which window each request was given at the start, whether or not it fitted."""
 LONG_DEFAULT = 32768
 """From here on a window that nobody asked for is worth a word."""
 
@@ -87,8 +90,12 @@ def windows(sight: Sight) -> Iterator[Reading]:
                 yield reading(fact_of, event.tokens, evidence)
             if event.which == "per-slot" and not never:
                 yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
-            elif event.which == "in-force" and never and not _told_asked(sight):
+            elif (event.which == "in-force" or event.key == AS_GIVEN) and never and not _told_asked(sight):
                 yield reading(WINDOW_ASKED, event.tokens, evidence)
+        elif event.event == "kv-pool":
+            # what vLLM and SGLang make is one pool of blocks for all requests
+            yield reading(WINDOW_POOL, event.tokens or None, evidence)
+            yield reading(WINDOW_UNIFIED, True if event.tokens else None, evidence)
         elif event.event == "slots":
             if event.count:
                 yield reading(WINDOW_SLOTS, event.count, evidence)
@@ -201,6 +208,7 @@ def _weaker(*known: Known[Any]) -> Known[Any]:
         WINDOW_DIFFERS,
         WINDOW_DIFFERS_UNEXPLAINED,
         WINDOW_UNSET_LONG,
+        WINDOW_POOL_HOLDS_ALL,
     ),
 )
 def compared(sight: Sight) -> Iterator[Reading]:
@@ -220,6 +228,9 @@ def compared(sight: Sight) -> Iterator[Reading]:
     if force is not None and trained is not None:
         is_trained = near(force.value, trained.value, 0.01, ROUNDING_TOKENS)
         yield reading(WINDOW_IN_FORCE_IS_TRAINED, is_trained, source=_weaker(force, trained).source)
+    if pool is not None and slots is not None and slots.value > 1 and one is not None:
+        by = _weaker(pool, slots, one)
+        yield reading(WINDOW_POOL_HOLDS_ALL, pool.value >= slots.value * one.value, source=by.source, origin=by.origin)
     is_divided = None
     if slots is not None and slots.value == 1:
         is_divided = False

@@ -35,6 +35,7 @@ from rules.facts import (
     OVERFLOW_COMPONENT,
     SAFE_CTX,
     SAFE_CTX_KEYS_8BIT,
+    SERVER_NAMES_WINDOW,
     SMALLER_BATCH_WORKS,
     SMALLER_WINDOW_WORKS,
     SPECULATION,
@@ -59,6 +60,11 @@ RULE = Rule(
             ALLOC_COMPONENT.one_of("kv", "state"),
             if_true=STRONG,
             if_false=-STRONG,
+        ),
+        Clue(
+            words("The server itself names a shorter window that its cache would hold."),
+            SERVER_NAMES_WINDOW.is_(True),
+            if_true=STRONG,
         ),
         Clue(
             words("The cache is at least a quarter of what the server may use."),
@@ -100,7 +106,7 @@ RULE = Rule(
             when=any_of(WINDOW_ASKED_OF_TRAINED > 1.02, WINDOW_UNSET_LONG.is_(True), WINDOW_ASKED.above(WINDOW_WANTED)),
             start=WINDOW_ASKED,
             to=Computed(
-                words("what is wanted, at most what the model was trained for, where that fits by the model file"),
+                words("what is wanted, at most what the model was trained for, where that fits by what is known"),
                 lambda facts: _useful(
                     facts.value(WINDOW_WANTED),
                     facts.value(WINDOW_TRAINED),
@@ -148,7 +154,9 @@ RULE = Rule(
             variable="ctx",
             start=WINDOW_ASKED,
             to=Computed(
-                words("the longest window that fits by the model file; half of the window where that is not known"),
+                words(
+                    "the longest window that fits by the model file or the server's own words; half of the window where neither tells"
+                ),
                 lambda facts: _shorter(
                     facts.value(WINDOW_ASKED) or facts.value(WINDOW_IN_FORCE) or facts.value(WINDOW_TRAINED),
                     facts.value(SAFE_CTX),
@@ -188,7 +196,7 @@ def _shorter(window: int | None, fits: int | None) -> int | None:
 
 def _useful(wanted: int | None, trained: int | None, asked: int | None, fits: int | None) -> int | None:
     known = [window for window in (wanted, trained) if window]
-    target = min(known) if known else 8192
+    target = min(known) if known else fits or 8192
     if fits is not None and fits < target:
         return None
     return target if asked is None or target < asked else None

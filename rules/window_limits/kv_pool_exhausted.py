@@ -27,6 +27,7 @@ from rules.facts import (
     TOGETHER_FAILS,
     TOLD_SLOTS_SET,
     WINDOW_IS_DIVIDED,
+    WINDOW_POOL_HOLDS_ALL,
     WINDOW_SHARE_OF_ASKED,
     WINDOW_SLOTS,
     WINDOW_UNIFIED,
@@ -46,6 +47,11 @@ RULE = Rule(
             ),
             if_true=FAIR,
             if_false=-FAIR,
+        ),
+        Clue(
+            words("The pool holds the whole window of every slot at once."),
+            WINDOW_POOL_HOLDS_ALL.is_(True),
+            if_true=-STRONG,
         ),
         Clue(words("The number of slots was chosen by the server."), TOLD_SLOTS_SET.is_("chosen"), if_true=SLIGHT),
         Clue(

@@ -45,6 +45,7 @@ class Playing:
         ("lm-studio-0.4", WindowReading(trained=40_960, per_slot=4096, slots=4, in_force=4096)),
         ("lm-studio-0.3.17", WindowReading(trained=40_960, per_slot=4096, in_force=4096)),
         ("vllm-0.33.0", WindowReading(per_slot=32_768, pool=98_304, unified=True, in_force=32_768)),
+        ("vllm-0.32.0", WindowReading(per_slot=4096, pool=4_194_304, unified=True, in_force=4096)),
         (
             "sglang-0.5.23",
             WindowReading(asked=131_072, per_slot=131_072, slots=32, pool=60_000, unified=True, in_force=59_994),
@@ -78,6 +79,7 @@ def test_a_window_that_cannot_be_told_is_not_offered(name):
         ("ollama-0.33.0", "0.33.0", "qwen2.5:7b"),
         ("lm-studio-0.4", None, "qwen3-8b"),
         ("vllm-0.33.0", "0.33.0", "qwen"),
+        ("vllm-0.32.0", "0.32.0", "/models/tiny"),
         ("sglang-0.5.23", "0.5.23", "q"),
         ("koboldcpp-1.102", "1.102", "Mistral-7B"),
         ("tabbyapi-e632af41", None, "Q-exl3"),
@@ -119,6 +121,8 @@ FIELDS = (
         ("lm-studio-0.4", PROMPT, (4000, None, 4000, 16, 0.111, 0.954, "length")),
         ("mlx_lm-0.32.2", PROMPT, (900, 880, 20, 2, None, None, "length")),
         ("vllm-0.33.0", PROMPT, (2000, 0, 2000, 4, None, None, "length")),
+        ("vllm-0.32.0", PROMPT, (270, None, 270, 4, None, None, "length")),
+        ("vllm-0.32.0", CHAT, (19, None, 19, 4, None, None, "length")),
         ("sglang-0.5.23", PROMPT, (900, 1, 899, 2, None, None, "length")),
         ("koboldcpp-1.102", PROMPT, (7900, None, 7900, 6, 15.8, 0.18, "length")),
         ("tabbyapi-e632af41", PROMPT, (5000, None, 5000, 4, 2.5, 0.1, "length")),
@@ -185,6 +189,12 @@ def test_thinking_is_kept_apart_and_counts_as_the_first_token():
         ("vllm-0.33.0", "POST /v1/completions", "at-least", ("exceeds-window", 400, None, 32_768)),
         ("vllm-0.33.0", "POST /v1/completions", "older", ("exceeds-window", 400, 32_700, 32_768)),
         ("vllm-0.33.0", "POST /v1/completions", "decoder", ("exceeds-window", 400, 40_000, 32_768)),
+        ("vllm-0.33.0", "POST /v1/completions", "request-has", ("exceeds-window", 400, 40_000, 32_768)),
+        ("vllm-0.32.0", "POST /v1/completions", "too-long", ("exceeds-window", 400, None, 4096)),
+        ("vllm-0.32.0", "POST /v1/completions", "far", ("exceeds-window", 400, None, 4096)),
+        ("vllm-0.32.0", "POST /v1/completions", "answer", ("exceeds-window", 400, None, 4096)),
+        ("vllm-0.32.0", "POST /v1/completions", "no-model", ("not-found", 404, None, None)),
+        ("vllm-0.32.0", "POST /v1/chat/completions", "too-long", ("exceeds-window", 400, None, 4096)),
         ("sglang-0.5.23", "POST /generate", "too-long", ("exceeds-window", 400, 140_000, 131_072)),
         ("sglang-0.5.23", "POST /generate", "total", ("exceeds-window", 400, 131_000, 131_072)),
         ("sglang-0.5.23", "POST /generate", "pool", ("exceeds-window", 400, 70_000, 59_994)),
@@ -225,8 +235,12 @@ def test_the_cache_is_kept_out_of_the_way():
         # what follows on a salted text is resumed from it
         backend.complete(Ask(prompt="ORBIT-17 = copper", salt=PROMPT.salt))
         assert server.bodies("/v1/completions")[3]["cache_salt"] == salts[2]
+        # and so is what goes on from the text that was sent cold last, but nothing else, and nothing that is to be as served
         backend.complete(Ask(prompt="a", use_cache=True))
-        assert "cache_salt" not in server.bodies("/v1/completions")[4]
+        assert server.bodies("/v1/completions")[4]["cache_salt"] == salts[1]
+        backend.complete(Ask(prompt="b", use_cache=True))
+        backend.complete(Ask(prompt="a", use_cache=True, cache_as_served=True))
+        assert all("cache_salt" not in body for body in server.bodies("/v1/completions")[5:])
     for name, path, key in (
         ("ollama-0.33.0", "/api/generate", "prompt"),
         ("sglang-0.5.23", "/generate", "text"),
@@ -247,6 +261,54 @@ def test_processed_is_not_claimed_where_the_cache_may_have_helped():
         server.choose["POST /v1/completions"] = "plain"
         assert backend.complete(Ask(prompt="a", use_cache=True)).processed_tokens is None
         assert backend.complete(PROMPT).processed_tokens == 2000
+        assert backend.complete(Ask(prompt="a", use_cache=False)).processed_tokens == 2000
+    with Playing("vllm-0.33.0") as (server, backend):
+        # a version that takes the salt without knowing it
+        server.choose["POST /v1/completions"] = "plain"
+        server.answers["GET /version"]["json"]["version"] = "0.8.1"
+        assert backend.complete(Ask(prompt="a", use_cache=False)).processed_tokens is None
+
+
+def test_vllm_tells_cached_tokens_and_its_own_times_by_its_counters():
+    """One request made them rise by so much; where another one ran beside it, they tell nothing of either."""
+    with Playing("vllm-0.32.0") as (server, backend):
+        server.choose["GET /metrics"] = "counted"
+        told = backend.complete(Ask(prompt="a"))
+        assert (told.prompt_tokens, told.cached_tokens, told.processed_tokens) == (270, 256, 14)
+        assert 0 < told.server_prompt_s < told.server_generation_s < 0.1
+    for name, rise in (("vllm:prefix_cache_queries_total", 300), ("vllm:request_prefill_time_seconds_count", 1)):
+        with Playing("vllm-0.32.0") as (server, backend):
+            server.choose["GET /metrics"] = "counted"
+            after = server.answers["GET /metrics#counted"]["sequence"][1]
+            after["text"] = "".join(
+                f"{line.rsplit(' ', 1)[0]} {float(line.rsplit(' ', 1)[1]) + rise}\n" if line.startswith(name) else line
+                for line in after["text"].splitlines(keepends=True)
+            )
+            told = backend.complete(Ask(prompt="a"))
+            assert (told.cached_tokens, told.processed_tokens, told.server_prompt_s) == (None, None, None)
+
+
+def test_vllm_tells_cached_tokens_and_its_own_times_in_its_answer():
+    """Where it was started so; its counters are not read then."""
+    with Playing("vllm-0.32.0") as (server, backend):
+        server.choose["POST /v1/completions"] = "details"
+        told = [backend.complete(Ask(prompt="a")) for _time in range(2)][1]
+        assert (told.cached_tokens, told.processed_tokens, told.generated_tokens) == (256, 14, 6)
+        assert (round(told.server_prompt_s, 4), round(told.server_generation_s, 4)) == (0.0048, 0.0175)
+        assert server.paths.count("/metrics") <= 1 + 4
+        asked = len(server.paths)
+        backend.complete(Ask(prompt="a"))
+        assert server.paths[asked:].count("/metrics") == 0
+
+
+def test_vllm_tells_what_became_of_drafts():
+    """Per request, where it was started so."""
+    with Playing("vllm-0.32.0") as (server, backend):
+        server.choose["POST /v1/completions"] = "details"
+        drafts = {"num_draft_tokens": 12, "num_accepted_draft_tokens": 7, "mean_acceptance_length": 2.4}
+        server.answers["POST /v1/completions#details"]["sse"][-2]["metrics"]["speculative_decoding"] = drafts
+        told = backend.complete(Ask(prompt="a"))
+        assert (told.drafted_tokens, told.accepted_tokens) == (12, 7)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +318,7 @@ def test_processed_is_not_claimed_where_the_cache_may_have_helped():
         ("llama.cpp-b11434-router", 3),
         ("ik_llama.cpp-8337e4cd", 2),
         ("vllm-0.33.0", 3),
+        ("vllm-0.32.0", 6),
         ("sglang-0.5.23", 4),
         ("koboldcpp-1.102", 3),
         ("tabbyapi-e632af41", 2),

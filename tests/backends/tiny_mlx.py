@@ -1,4 +1,4 @@
-"""A model folder of random weights that mlx_lm.server loads in a second: Llama's shape, one token a byte."""
+"""A model folder of random weights that mlx_lm.server and vLLM load in a second: Llama's shape, one token a byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TRAINED = 2048
 HIDDEN, LAYERS, HEADS, KV_HEADS, INNER, VOCABULARY = 64, 2, 4, 2, 128, 258
 
 
-def make_model(folder: Path) -> Path:
+def make_model(folder: Path, *, heads: int = HEADS, kv_heads: int = KV_HEADS, trained: int = TRAINED) -> Path:
     """Write config, tokenizer and float32 weights; text has as many tokens as bytes."""
     import numpy as np
     from safetensors.numpy import save_file
@@ -35,11 +35,11 @@ def make_model(folder: Path) -> Path:
         "hidden_size": HIDDEN,
         "num_hidden_layers": LAYERS,
         "intermediate_size": INNER,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
         "rms_norm_eps": 1e-5,
         "vocab_size": VOCABULARY,
-        "max_position_embeddings": TRAINED,
+        "max_position_embeddings": trained,
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,
         "bos_token_id": 256,
@@ -53,7 +53,7 @@ def make_model(folder: Path) -> Path:
 
     ones = np.ones(HIDDEN, np.float32)
     tensors = {"model.embed_tokens.weight": weights(VOCABULARY, HIDDEN), "model.norm.weight": ones}
-    kv = KV_HEADS * HIDDEN // HEADS
+    kv = kv_heads * HIDDEN // heads
     for layer in range(LAYERS):
         parts = {
             "self_attn.q_proj": (HIDDEN, HIDDEN),

@@ -667,3 +667,32 @@ def test_what_a_log_says_of_our_own_unlike_texts_is_no_trouble_with_its_cache():
     assert facts(line, rung(1000)).value(f.FULL_REPROCESS_SEEN) is True
     reuse = CacheReuse(prefix_tokens=1500, cached_on_repeat=1490, cached_on_extension=0, how="counted")
     assert facts(line, rung(1000), reuse).value(f.FULL_REPROCESS_REASON) == "swa"
+
+
+def test_a_pool_of_blocks_is_shared_and_may_hold_every_slots_window():
+    """vLLM and SGLang make one pool: that is no window of a request, and nobody takes cells of it that holds all of them."""
+    given_ = event("window", which="per-slot", key="max_model_len", tokens=4096)
+    small, large = (event("kv-pool", tokens=tokens) for tokens in (9000, 16_384))
+    four = command(parallel=4)
+    told = facts(given_, large, four)
+    assert (told.value(f.WINDOW_IN_FORCE), told.value(f.WINDOW_POOL)) == (4096, 16_384)
+    assert (told.value(f.WINDOW_UNIFIED), told.value(f.WINDOW_POOL_HOLDS_ALL)) == (True, True)
+    assert told.value(f.WINDOW_IS_DIVIDED) is False
+    assert facts(given_, small, four).value(f.WINDOW_POOL_HOLDS_ALL) is False
+    assert facts(given_, large).value(f.WINDOW_POOL_HOLDS_ALL) is None
+    assert facts(given_, large, command(parallel=1)).value(f.WINDOW_POOL_HOLDS_ALL) is None
+
+
+def test_a_window_that_was_given_and_never_came_into_force_was_asked_for():
+    """The start failed: the window of each request was only ever asked for."""
+    given_ = event("window", which="per-slot", key="max_model_len", tokens=131_072)
+    told = facts(given_, event("load-failed"))
+    assert (told.value(f.WINDOW_ASKED), told.value(f.WINDOW_IN_FORCE)) == (131_072, None)
+
+
+def test_what_the_server_says_would_fit_is_asked_for_next():
+    """vLLM names the longest window that its cache would hold; a whole number of thousands is asked for."""
+    refused = event("alloc-failed", component="kv", tokens=131_072, limit=33_312)
+    assert facts(refused).value(f.SAFE_CTX) == 32_768
+    assert facts(event("alloc-failed", component="kv", tokens=131_072)).value(f.SAFE_CTX) is None
+    assert facts(event("alloc-failed", component="compute", tokens=9, limit=3)).value(f.SAFE_CTX) is None

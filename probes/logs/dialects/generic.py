@@ -14,8 +14,16 @@ _DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MARKS = re.compile(r"^.*?(?:\b(?:ERROR|WARN(?:ING)?|CRITICAL|FATAL|error|warning|Error|Exception)\b\W*)")
 
 
+_WITHIN = re.compile(
+    r"\[\w{1,60}\.py:\d{1,6}\] (?:\s+\S|Traceback \(most recent|\^+$|(?:raise|return|await|async|with|for) \S)"
+)
+"""A line of a traceback whose every line was printed as an error of its own: what it is about stands in its last line."""
+
+
 def _template(match: re.Match[str], fields: Fields) -> Found:
     """Lines that differ only in numbers are of one kind."""
+    if _WITHIN.search(match.string[:300]):
+        return []
     text = _MARKS.sub("", match.string[:400], count=1) or match.string[:400]
     fields["key"] = " ".join(_DIGITS.sub("#", text).split())[:80]
     kind: EventKind = (
