@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
-from probes.backends.http import count, seconds, text_of
+from probes.backends.http import Http, count, seconds, text_of
 from probes.backends.logprobs import likeliest
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading
 from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOfferedError
@@ -54,6 +54,10 @@ class KoboldCpp(OpenAiCompatible):
     )
     reading: ClassVar[type[StreamReading]] = KoboldReading
 
+    def __init__(self, http: Http, model: str | None = None) -> None:
+        super().__init__(http, model)
+        self._told_window: int | None = None
+
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
         """By ``/api/extra/version``; it imitates Ollama and llama.cpp, so it is asked first."""
@@ -83,10 +87,20 @@ class KoboldCpp(OpenAiCompatible):
 
     def window(self) -> WindowReading:
         """The real window, asked for or not; ``/api/v1/config/max_context_length`` may be another limit. One request at a time."""
-        told = count(self.ask_object("/api/extra/true_max_context_length").get("value"))
+        told = self._window()
         if not told:
             raise NotOfferedError("KoboldCpp's /api/extra/true_max_context_length does not answer")
         return WindowReading(per_slot=told, slots=1, in_force=told)
+
+    def _window(self) -> int | None:
+        if self._told_window is None:
+            self._told_window = count(self.ask_object("/api/extra/true_max_context_length").get("value")) or None
+        return self._told_window
+
+    def forget(self) -> None:
+        """Forget the window, too: another configuration may be loaded in place."""
+        super().forget()
+        self._told_window = None
 
     def tokenize(self, text: str) -> Sequence[int]:
         """``POST /api/extra/tokencount``; asked in parts, since older versions answer 0 for more than 50,000 characters."""
@@ -174,8 +188,13 @@ class KoboldCpp(OpenAiCompatible):
                 update["processed_tokens"] = prompt
         if generated is not None:
             update["generated_tokens"] = generated
+        counted = update.get("prompt_tokens", told.prompt_tokens)
+        window = self._window()
+        if counted is not None and window is not None and counted + ask.max_tokens >= window:
+            # Where the front was cut off, the salt went with it, and what is left may be known already.
+            told, update = told.model_copy(update={"processed_tokens": None}), {**update, "processed_tokens": None}
         processed = update.get("processed_tokens", told.processed_tokens)
-        if processed is not None and processed == update.get("prompt_tokens", told.prompt_tokens):
+        if processed is not None and processed == counted:
             # It tells the time of a token that it read, times all tokens of the prompt: right only where none was read before.
             update["server_prompt_s"] = seconds(after.get("last_process_time")) or None
         update["server_generation_s"] = seconds(after.get("last_eval_time")) or None  # 0 is too short to be told

@@ -157,3 +157,53 @@ def test_it_is_given_a_moment_after_an_answer():
         asked = len(server.asked)
         assert backend.busy() is True
         assert len(server.asked) == asked + 1
+
+
+RECORDED = "koboldcpp-1.116.1"
+
+
+def test_the_recorded_server():
+    """What 1.116.1 answered: who it is, its window, its tokens, a chat counted by its template, both clocks of a cold prompt."""
+    salted = Ask(prompt="abcdefgh " * 200, max_tokens=4, use_cache=False, salt="x9 ")
+    with Loopback.playing(RECORDED) as server, Http(server.url) as http:
+        backend = recognise(http)
+        assert (backend.name, backend.identity().version, backend.model_identity().name) == (
+            "koboldcpp",
+            "1.116.1",
+            "tiny",
+        )
+        window = backend.window()
+        assert (window.in_force, window.per_slot, window.slots, window.asked) == (2048, 2048, 1, None)
+        assert backend.count_tokens("some text") == len("some text")
+        told = backend.complete(salted)
+        assert (told.prompt_tokens, told.processed_tokens, told.generated_tokens, told.finish) == (
+            1803,
+            1803,
+            4,
+            "length",
+        )
+        assert told.server_prompt_s == pytest.approx(0.189, abs=1e-6)
+        assert told.server_generation_s == pytest.approx(0.001, abs=1e-6)
+        server.choose["POST /api/extra/tokencount"] = "chat"
+        assert backend.count_chat_tokens([{"role": "user", "content": "hi"}]) == 36
+
+
+def test_the_recorded_cut():
+    """The front is gone, with the salt: how much of the rest was read is not told, and neither is a time for it."""
+    with Loopback.playing(RECORDED) as server, Http(server.url) as http:
+        backend = recognise(http)
+        server.choose["POST /v1/completions"] = "cut"
+        perf = server.answers["GET /api/extra/perf"]["sequence"]
+        server.answers["GET /api/extra/perf"] = {"sequence": [perf[1], server.answers["GET /api/extra/perf#cut"]]}
+        told = backend.complete(Ask(prompt="abcdefgh " * 260, max_tokens=4, use_cache=False, salt="y7 "))
+    assert (told.error, told.prompt_tokens, told.processed_tokens, told.server_prompt_s) == (None, 2044, None, None)
+
+
+def test_the_recorded_log_probabilities():
+    """A streamed answer tells them in one event after the last token: ten, of which none is certain."""
+    with Loopback.playing(RECORDED) as server, Http(server.url) as http:
+        server.choose["POST /v1/completions"] = "likely"
+        told = recognise(http).complete(Ask(prompt="abc", max_tokens=1, logprobs=10))
+    assert len(told.logprobs) == 1
+    assert len(told.logprobs[0]) == 10
+    assert max(told.logprobs[0].values()) == pytest.approx(-4.4838, abs=1e-3)

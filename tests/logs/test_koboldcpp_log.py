@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from probes.evidence.events import LogEvent
-from probes.logs import tail_events
+from probes.logs import collect_log, tail_events
 from probes.logs.told import settings_told
 
+RECORDED = Path(__file__).parents[1] / "recordings" / "logs"
 NEWER = "[10:22:01] CtxLimit:1912/2048, Init:0.02s, Processed:300 in 3.00s (100.00T/s), Generated:112/512 in 4.00s (28.00T/s), Total:7.02s"
 OLDER = "[10:22:01] CtxLimit:11892/12288, Amt:116/512, Init:0.02s, Process:34.76s (338.83T/s), Generate:9.61s (12.07T/s), Total:44.37s"
 OLDEST = "CtxLimit:900/4096, Amt:100/100, Init:0.01s, Process:2.00s (2.5ms/T = 400.00T/s), Generate:5.00s (50.0ms/T = 20.00T/s), Total:7.00s (14.29T/s)"
@@ -107,3 +109,39 @@ def test_what_it_asks_of_llama_cpp_is_not_its_window():
     events = list(tail_events(inside))
     assert {one.which for one in events if one.event == "window"} == {"in-force", "per-slot"}
     assert [one.count for one in events if one.event == "slots"] == [5]
+
+
+def test_the_recorded_load_and_its_answers():
+    """A real log: the window is the one that was asked for, not what llama.cpp within it was asked for; settings, sizes and every answer."""
+    events, summary = collect_log(RECORDED / "koboldcpp-1.116.1-ok.log")
+    assert {one.version for one in events if one.event == "program"} == {"1.116.1"}
+    windows = {(one.which, one.tokens) for one in events if one.event == "window"}
+    assert {("asked", 2048), ("per-slot", 2048), ("in-force", 2048), ("trained", 131_072)} <= windows
+    assert {tokens for which, tokens in windows if which in {"in-force", "per-slot"}} == {2048}
+    told = settings_told(events)
+    assert told is not None
+    assert {name: told[1].settings[name].value for name in ("ctx", "kv_type_k", "flash_attention", "parallel")} == {
+        "ctx": 2048, "kv_type_k": "f16", "flash_attention": "on", "parallel": 1
+    }  # fmt: skip
+    kv = next(one for one in events if one.event == "kv-cache" and one.tokens)
+    assert (kv.tokens, kv.type_k) == (2304, "f16")
+    replies = [(one.tokens, one.count, one.limit) for one in events if one.event == "reply"]
+    assert (1803, 4, 2048) in replies
+    assert (2044, 4, 2048) in replies
+    assert any(one.event == "cache-reuse" and (one.tokens, one.of) == (1801, 2044) for one in events)
+    assert not [
+        one for one in events if one.event in {"load-failed", "alloc-failed", "config-ignored", "generic-error"}
+    ]
+    assert summary.verbose_load_lines
+
+
+def test_the_recorded_load_that_failed():
+    """A real log of a window whose working buffer found no room: what failed, how large it was, and that nothing was loaded."""
+    events, _summary = collect_log(RECORDED / "koboldcpp-1.116.1-oom.log")
+    failed = next(one for one in events if one.event == "alloc-failed")
+    assert (failed.component, failed.api) == ("compute", "cpu")
+    assert failed.size_bytes == pytest.approx(269_760_512, rel=1e-4)
+    assert any(one.event == "load-failed" for one in events)
+    assert {(one.key, one.value) for one in events if one.event == "rope" and one.key == "freq_base"} >= {
+        ("freq_base", 19000.9)
+    }
