@@ -81,13 +81,17 @@ ROWS = {
     "lm-studio": "LM Studio",
     "vllm": "vLLM",
     "sglang": "SGLang",
-    "koboldcpp": "KoboldCpp, TabbyAPI",
-    "tabbyapi": "KoboldCpp, TabbyAPI",
-    "text-generation-webui": "KoboldCpp, TabbyAPI",
-    "llama-cpp-python": "KoboldCpp, TabbyAPI",
+    "koboldcpp": "KoboldCpp",
+    "tabbyapi": "TabbyAPI",
+    "text-generation-webui": "TabbyAPI",
+    "llama-cpp-python": "TabbyAPI",
     "openai-compatible": "anything else",
 }
-REAL = {"llama.cpp": "test_llamacpp_real.py", "mlx_lm": "test_mlx_real.py"}
+REAL = {
+    "llama.cpp": "test_llamacpp_real.py",
+    "mlx_lm": "test_mlx_real.py",
+    "koboldcpp": "test_koboldcpp_real.py",
+}
 
 
 def test_the_support_table_says_what_the_backends_offer():
