@@ -192,6 +192,10 @@ def _brief(value: Any) -> str:
     return str(value)[:120]
 
 
+OF_CLIENT = "client."
+"""How the names of a client's settings begin."""
+
+
 def _gained(entry: _Entry) -> None:
     """Say what was gained and lost, and whether the change is worth keeping."""
     compared = entry.compared
@@ -199,6 +203,14 @@ def _gained(entry: _Entry) -> None:
         entry.note(said)
     if not compared.comparable:
         entry.note(words("Nothing was measured in both runs, so what the change gained cannot be told."))
+        entry.values["kept"] = None
+        return
+    if all(one.name.startswith(OF_CLIENT) for one in entry.variables):
+        entry.note(
+            words(
+                "It is a setting of the client: what it gains, measurements of the server do not show. See the client's own requests: ctxdoctor watch URL."
+            )
+        )
         entry.values["kept"] = None
         return
     entry.values["kept"] = bool(compared.gains)

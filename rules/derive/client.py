@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from probes.evidence.client import ClientSettings, WatchSummary
 from probes.evidence.subject import BackendIdentity, ModelIdentity
 from rules.engine.derivation import Reading, Sight, derivation, reading
-from rules.facts import CANCELLED_SECONDS, CLIENT_WINDOW, OUTPUT_TOKENS, TOLD_PREFIX_CHANGES
+from rules.facts import CANCELLED_SECONDS, CLIENT_REFUSED, CLIENT_WINDOW, OUTPUT_TOKENS, TOLD_PREFIX_CHANGES
 
 ENOUGH_TURNS = 3
 """So many turns that go on from the one before, before their beginnings are said to stay."""
@@ -25,11 +25,13 @@ def believed(sight: Sight) -> Iterator[Reading]:
             yield reading(OUTPUT_TOKENS, mine.output or None, evidence)
 
 
-@derivation(reads=(WatchSummary,), gives=(CLIENT_WINDOW, TOLD_PREFIX_CHANGES, CANCELLED_SECONDS))
+@derivation(reads=(WatchSummary,), gives=(CLIENT_WINDOW, CLIENT_REFUSED, TOLD_PREFIX_CHANGES, CANCELLED_SECONDS))
 def watched(sight: Sight) -> Iterator[Reading]:
-    """Give what a client's requests showed on their way: its window, whether their beginnings change, and after what time it gives up."""
+    """Give what a client's requests showed on their way: its window, refusals, whether their beginnings change, and after what time it gives up."""
     for evidence, summary in sight.of(WatchSummary):
         yield reading(CLIENT_WINDOW, summary.believed_window or None, evidence)
+        if summary.requests:
+            yield reading(CLIENT_REFUSED, summary.errors.get("exceeds-window", 0) > 0, evidence)
         yield reading(CANCELLED_SECONDS, summary.client_timeout_s, evidence)
         if summary.changing_header_at_chars is not None:
             yield reading(TOLD_PREFIX_CHANGES, True, evidence)

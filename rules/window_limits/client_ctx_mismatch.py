@@ -22,6 +22,7 @@ from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, before, not_
 from rules.facts import (
     CLIENT_OVER_SERVER,
+    CLIENT_REFUSED,
     CLIENT_WINDOW,
     FAILURE_ABOUT,
     FAILURE_TOKENS,
@@ -90,8 +91,8 @@ RULE = Rule(
             expects=(
                 Expect(
                     "client-ctx-mismatch",
-                    not_(REFUSED_OVER_WINDOW.is_(True)),
-                    words("No request is refused as too long any more."),
+                    CLIENT_REFUSED.is_(False),
+                    words("No request of the client is refused as too long any more (ctxdoctor watch shows it)."),
                 ),
             ),
         ),

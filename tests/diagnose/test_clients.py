@@ -14,6 +14,7 @@ from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.clients import add_named, at_home, clients_of, said_of
 from diagnose.document import document_of
+from diagnose.history import settle
 from diagnose.options import RunOptions
 from diagnose.prompter import Way
 from diagnose.readback import difference, read_back
@@ -21,14 +22,16 @@ from diagnose.running import Walk
 from diagnose.steps import with_command
 from diagnose.ui import Silent
 from diagnose.watching import _behind
-from probes.evidence.client import ClientModel, ClientSettings
+from probes.evidence.client import ClientModel, ClientSettings, WatchSummary
 from probes.evidence.errors import BadFileError
 from probes.evidence.records import EvidenceSet, found
-from probes.evidence.rungs import Criteria
+from probes.evidence.request import TruncationReading
+from probes.evidence.rungs import Criteria, RungResult
 from probes.evidence.subject import BackendIdentity, ModelIdentity, WindowReading
 from reports.document import ClientValues
-from rules.catalogue import judge_evidence
-from rules.verdict import Cost, NextTest
+from rules.catalogue import facts_of, judge_evidence, rule_of
+from rules.engine import outcome_of
+from rules.verdict import Cost, NextTest, expectations_of
 from tests.diagnose.llama_like import LlamaLike
 from tests.diagnose.test_interview import SERVER, Scripted, performed, walked
 
@@ -260,6 +263,15 @@ def believing(context: int | None, url: str = URL, **more: Any) -> Any:
     return found(ClientSettings(client="opencode", path="/x/opencode.json", models=(model,)), source="file")
 
 
+def watched(requests: int, errors: dict[str, int] | None = None) -> Any:
+    return found(WatchSummary(requests=requests, errors=errors or {}), source="measured")
+
+
+def rung(tokens: int) -> Any:
+    one = RungResult(rung=tokens, input_tokens=tokens, attempt=1, result="passed", prefill_tps=500.0, cold=True)
+    return found(one, source="measured")
+
+
 def server(window: int) -> list[Any]:
     return [
         found(BackendIdentity(name="llama.cpp", url=URL), source="server"),
@@ -304,6 +316,37 @@ def test_the_next_test_says_where_in_the_clients_settings():
     ]
     assert told.undo == "In the settings of opencode (/x/opencode.json), set limit.context of this model to 131072."
     assert with_command(step, EvidenceSet([*server(16_384), believing(131_072, "http://10.0.0.9:1")])) == step
+
+
+def test_a_change_in_the_client_is_neither_proved_nor_disproved_by_the_server():
+    """Law: a probe's own overlong prompt says nothing of the client; only the client's own requests do. The change is not called a loss."""
+    expected = rule_of("client-ctx-mismatch").tests[0].expects[0]
+    refused = found(TruncationReading(verdict="refused", sent=20_000, window=16_384), source="measured")
+    seen = [[refused], [watched(3)], [watched(3, {"exceeds-window": 2})]]
+    outcomes = [outcome_of(expected.when, facts_of(EvidenceSet([*server(16_384), *more]))) for more in seen]
+    assert outcomes == ["cannot-tell", "held", "failed"]
+    with Case.create("forgetting", tool_version="1", name="x") as case:
+        for run, believed in ((1, 131_072), (2, 16_384)):
+            case.append("run", {"options": {}}, run=run)
+            for piece in (*server(16_384), believing(believed), rung(4096)):
+                case.add(piece.model_copy(update={"run": run}))
+            case.add(found(read_back(case.evidence(run)), source="measured", run=run))
+            if run == 1:
+                step = NextTest(
+                    kind="change",
+                    variable="client.ctx",
+                    start=131_072,
+                    to=16_384,
+                    cost=Cost(minutes=5, quality="none"),
+                    reason="so",
+                    expects=expectations_of([expected], facts_of(case.evidence(1))),
+                )
+                case.append("next-test", step.model_dump(mode="json"), run=1)
+            made = settle(case, run)
+            case.append("run-ended", {}, run=run)
+    assert [one.name for one in made.variables] == ["client.ctx"]
+    assert (made.prediction, made.kept) == ("cannot-tell", None)
+    assert "ctxdoctor watch" in " ".join(made.notes)
 
 
 @pytest.mark.parametrize(
