@@ -20,8 +20,9 @@ BEGINNING = 64
 _LOOKED, _FOUND = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
 _PREFILLS, _PREFILL_S = "vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum"
 _DECODE_S = "vllm:request_decode_time_seconds_sum"
+_DRAFTED, _ACCEPTED = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
-_COUNTERS = (_LOOKED, _FOUND, _PREFILLS, _PREFILL_S, _DECODE_S, _RUNNING, _WAITING)
+_COUNTERS = (_LOOKED, _FOUND, _PREFILLS, _PREFILL_S, _DECODE_S, _DRAFTED, _ACCEPTED, _RUNNING, _WAITING)
 _SETTLES_S = (0.0, 0.02, 0.05, 0.1)
 """The counters follow an answer's end by a moment."""
 
@@ -201,7 +202,7 @@ class Vllm(OpenAiCompatible):
         return None if told.get(_PREFILLS) is None or told.get(_RUNNING) or told.get(_WAITING) else told
 
     def _rise(self, before: dict[str, float], prompt: int) -> dict[str, Any]:
-        """Give by what one request made the counters rise: its cached tokens and its times; nothing where others were served, too."""
+        """Give by what one request made the counters rise: its cached tokens, its drafts and its times; nothing where others were served, too."""
         after: dict[str, float] = {}
         for pause in _SETTLES_S:
             time.sleep(pause)
@@ -216,6 +217,8 @@ class Vllm(OpenAiCompatible):
             "server_prompt_s": seconds(rise.get(_PREFILL_S)),
             "server_generation_s": seconds(rise.get(_DECODE_S)),
         }
+        if rise.get(_DRAFTED) and 0 <= rise.get(_ACCEPTED, -1) <= rise[_DRAFTED]:
+            more |= {"drafted_tokens": int(rise[_DRAFTED]), "accepted_tokens": int(rise[_ACCEPTED])}
         cached = rise.get(_FOUND)
         if not looked:
             # a server without the cache looks for nothing

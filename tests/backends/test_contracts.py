@@ -302,13 +302,17 @@ def test_vllm_tells_cached_tokens_and_its_own_times_in_its_answer():
 
 
 def test_vllm_tells_what_became_of_drafts():
-    """Per request, where it was started so."""
+    """In its answer, where it was started so, and by its counters; without a prefix cache nothing comes from one."""
     with Playing("vllm-0.32.0") as (server, backend):
-        server.choose["POST /v1/completions"] = "details"
-        drafts = {"num_draft_tokens": 12, "num_accepted_draft_tokens": 7, "mean_acceptance_length": 2.4}
-        server.answers["POST /v1/completions#details"]["sse"][-2]["metrics"]["speculative_decoding"] = drafts
+        server.choose["POST /v1/completions"] = "drafts"
         told = backend.complete(Ask(prompt="a"))
-        assert (told.drafted_tokens, told.accepted_tokens) == (12, 7)
+        assert (told.generated_tokens, told.drafted_tokens, told.accepted_tokens) == (40, 28, 28)
+    with Playing("vllm-0.32.0") as (server, backend):
+        server.choose |= {"POST /v1/completions": "drafts", "GET /metrics": "drafts"}
+        del server.answers["POST /v1/completions#drafts"]["sse"][-2]["metrics"]
+        told = backend.complete(Ask(prompt="a"))
+        assert (told.drafted_tokens, told.accepted_tokens) == (28, 28)
+        assert (told.cached_tokens, told.processed_tokens) == (0, 270)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -38,15 +39,15 @@ pytestmark = [
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing is sent anywhere, and the cache is small where it lies in the main memory."""
-    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    return {**os.environ, **quiet, "HF_HOME": str(folder / "hub"), "NO_COLOR": "1"}
+    """Nothing is sent anywhere, and the size of the cache is that of the command."""
+    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(folder / "hub")}
+    return {**{key: value for key, value in os.environ.items() if key != "VLLM_CPU_KVCACHE_SPACE"}, **quiet}
 
 
-def serve(folder: Path, port: int, *more: str) -> list[str]:
+def serve(folder: Path, port: int, window: int, cache: str) -> list[str]:
     """Give the command; eager, so that it starts without compiling."""
     own = [*shlex.split(GIVEN), "serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"]
-    return [*own, "--max-num-seqs", "4", *more]
+    return [*own, "--max-num-seqs", "4", "--max-model-len", str(window), "--kv-cache-memory-bytes", cache]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def server(tmp_path_factory):
     """Start the server on a free loopback port, and end that process only."""
     folder = make_model(tmp_path_factory.mktemp("model"), heads=2, kv_heads=1, trained=TRAINED)
     port = free_port()
-    command = serve(folder, port, "--max-model-len", str(WINDOW), "--enable-prompt-tokens-details")
+    command = serve(folder, port, WINDOW, "64M")
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(folder)) as process,
@@ -129,15 +130,20 @@ def test_its_cache_is_seen_and_kept_out_by_a_salt_of_its_own(backend):
     other = backend.complete(Ask(prompt=text, max_tokens=3, use_cache=False))
     assert (other.cached_tokens, other.processed_tokens) == (0, len(text))
     assert 0 < other.client_first_token_s <= other.client_total_s
+    # its own clock, by its counters: what lies between is the way of the request and of the answer
+    assert 0 < other.server_prompt_s <= other.client_first_token_s + 0.05
+    assert 0 < other.server_generation_s <= other.client_total_s
 
 
 @pytest.mark.parametrize("ask", [{"prompt": "The quick brown"}, {"messages": ({"role": "user", "content": "hi"},)}])
 def test_the_next_token_has_its_log_probabilities(backend, ask):
-    """As many as asked for of each position, by id, on both endpoints."""
+    """As many as asked for of each position, by id, on both endpoints; of more than it gives, fewer."""
     told = backend.complete(Ask(max_tokens=2, logprobs=10, **ask))
     assert told.error is None
-    # a completion gives the token that was taken besides the ten
+    # the token that was taken may stand besides the ten
     assert [len(table) in {10, 11} for table in told.logprobs] == [True, True]
+    more = backend.complete(Ask(max_tokens=1, logprobs=40, **ask))
+    assert (more.error, len(more.logprobs[0]) in {5, 6}) == (None, True)
     assert all(name.isdecimal() for name in told.logprobs[0])
     assert sum(math.exp(value) for value in told.logprobs[0].values()) <= 1.0001
 
@@ -170,8 +176,7 @@ def events(path: Path) -> dict[str, list]:
     """Read a log; its events by kind."""
     found: dict[str, list] = {}
     for one in read_log(path):
-        if getattr(one.payload, "event", None):
-            found.setdefault(one.payload.event, []).append(one.payload)
+        found.setdefault(one.event, []).append(one)
     return found
 
 
@@ -181,7 +186,7 @@ def test_its_log_tells_version_window_and_pool(server, backend):
     version = http.get("/version").json_object()["version"]
     told = events(folder / "log")
     assert any(one.version and version.startswith(one.version.split("+")[0]) for one in told["program"])
-    assert any(one.which == "in-force" and one.tokens == WINDOW for one in told["window"])
+    assert {one.tokens for one in told["window"]} == {WINDOW}
     pools = [one.tokens for one in told["kv-pool"] if one.tokens]
     assert pools
     assert backend.window().pool in {None, *pools}
@@ -223,6 +228,9 @@ def test_a_whole_session(server, tmp_path):
 def test_a_window_that_its_pool_cannot_hold_is_named_from_the_refused_start(server, tmp_path):
     """``--launch`` with a cache of a megabyte: the start is refused, and the cause is the cache's size, with what it says would fit."""
     _http, folder = server
-    command = shlex.join(serve(folder, free_port(), "--max-model-len", str(TRAINED), "--kv-cache-memory-bytes", "1M"))
+    command = shlex.join(serve(folder, free_port(), TRAINED, "1M"))
     told = run(folder, tmp_path, "run", "--launch", command, "--target", "6k", "--budget", "90")
     assert told["verdict"]["named"] == ["kv-cache-size"]
+    # at most what it says itself would fit, in its own words
+    assert told["next_test"]["variable"] == "ctx"
+    assert int(re.search(r"--max-model-len (\d+)", told["next_test"]["command"])[1]) <= 4096

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnose.cli import command_line
 from diagnose.triage import gather
 from probes.evidence.records import EvidenceSet
 from probes.evidence.subject import Configuration
@@ -145,3 +147,20 @@ def test_other_lines(line, kind, fields):
     [told] = [one for one in tail_events(line, "log") if one.event == kind]
     assert {name: getattr(told, name) for name in fields} == fields
     assert re.fullmatch(r"vllm", told.dialect)
+
+
+def test_triage_of_a_refused_start_names_the_cache_and_the_window_that_fits(tmp_path, monkeypatch, capsys):
+    """In the words of its own command where that was printed, else of its flag."""
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
+    bare = tmp_path / "bare.log"
+    bare.write_text("".join(line for line in REFUSED.read_text("utf-8").splitlines(True) if "non-default" not in line))
+    for path, command in (
+        (REFUSED, "vllm serve /models/tiny"),
+        (bare, "Add this to the command that starts the server: --max-model-len 3968"),
+    ):
+        command_line(["triage", str(path), "--format", "json", "--quiet"])
+        told = json.loads(capsys.readouterr().out)
+        assert told["verdict"]["named"] == ["kv-cache-size"], path
+        assert (told["next_test"]["variable"], told["next_test"]["to"]) == ("ctx", 3968)
+        assert command in told["next_test"]["command"]
+        assert "3968" in told["next_test"]["command"]
