@@ -75,11 +75,13 @@ class KoboldCpp(OpenAiCompatible):
         return text_of(self.ask_object("/api/extra/version").get("version"), 200)
 
     def model_identity(self) -> ModelIdentity:
-        """Model's name, from ``/api/v1/model``."""
+        """Model's name, from ``/api/v1/model``; whether it has a chat template, from ``/props``."""
         name = text_of(self.ask_object("/api/v1/model").get("result"), 500)
         if name is None:
             raise NotOfferedError("KoboldCpp does not say which model is loaded")
-        return ModelIdentity(name=name.removeprefix("koboldcpp/"))
+        props = self.ask_object("/props")
+        template = bool(props["chat_template"]) if isinstance(props.get("chat_template"), str) else None
+        return ModelIdentity(name=name.removeprefix("koboldcpp/"), chat_template=template)
 
     def model_name(self) -> str | None:
         """Give the model's name; requests need none here."""

@@ -172,6 +172,9 @@ def test_the_recorded_server():
             "1.116.1",
             "tiny",
         )
+        assert backend.model_identity().chat_template is True
+        server.answers["GET /props"]["json"]["chat_template"] = ""
+        assert backend.model_identity().chat_template is False
         window = backend.window()
         assert (window.in_force, window.per_slot, window.slots, window.asked) == (2048, 2048, 1, None)
         assert backend.count_tokens("some text") == len("some text")
