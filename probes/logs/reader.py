@@ -201,6 +201,8 @@ class LineParser:
                 fields["which"] = "allocated"
             elif kind == "slots" and fields.get("key") == "n_seq_max" and (fields.get("count") or 0) > 1:
                 fields["count"] -= 1
+            elif kind == "model-info" and fields.get("key") == "n_batch":
+                fields["key"] = "n_batch_asked_within"  # doubled for pipelines
         if kind == "loading":
             self._draft = fields.get("which") == "draft"
             self._loading = "weights"

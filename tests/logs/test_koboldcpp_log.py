@@ -125,6 +125,7 @@ def test_the_recorded_load_and_its_answers():
     }  # fmt: skip
     kv = next(one for one in events if one.event == "kv-cache" and one.tokens)
     assert (kv.tokens, kv.type_k) == (2304, "f16")
+    assert not [one for one in events if one.event == "model-info" and one.key == "n_batch"]
     replies = [(one.tokens, one.count, one.limit) for one in events if one.event == "reply"]
     assert (1803, 4, 2048) in replies
     assert (2044, 4, 2048) in replies
