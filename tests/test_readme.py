@@ -91,6 +91,7 @@ REAL = {
     "llama.cpp": "test_llamacpp_real.py",
     "mlx_lm": "test_mlx_real.py",
     "koboldcpp": "test_koboldcpp_real.py",
+    "vllm": "test_vllm_real.py",
 }
 
 

@@ -62,17 +62,22 @@ def longest(sight: Sight) -> Iterator[Reading]:
 )
 def estimated_by_server(sight: Sight) -> Iterator[Reading]:
     """Say what a server reckons that refuses a window for its cache, and names the longest that would fit (vLLM does)."""
-    for evidence, event in sight.of(LogEvent):
-        if event.event != "alloc-failed" or event.component != "kv" or not event.tokens or not event.limit:
-            continue
-        if 0 < event.limit < event.tokens:
-            yield reading(SERVER_NAMES_WINDOW, True, evidence)
-            yield reading(SAFE_CTX, _plain(event.limit), evidence)
-            if event.dialect == "vllm":
-                # its eight bits hold for keys and values
-                yield reading(SAFE_CTX_KEYS_8BIT, _plain(2 * event.limit), evidence)
-            yield reading(SMALLER_WINDOW_WORKS, True, evidence)
-            yield reading(ALLOC_ROOM, False, evidence)
+    failed = [(evidence, event) for evidence, event in sight.of(LogEvent) if event.event == "alloc-failed"]
+    named = [
+        (evidence, event, event.limit)
+        for evidence, event in failed
+        if event.component == "kv" and event.limit and event.tokens and event.limit < event.tokens
+    ]
+    for evidence, _event in [] if named else failed[:1]:
+        yield reading(SERVER_NAMES_WINDOW, False, evidence)
+    for evidence, event, limit in named:
+        yield reading(SERVER_NAMES_WINDOW, True, evidence)
+        yield reading(SAFE_CTX, _plain(limit), evidence)
+        if event.dialect == "vllm":
+            # its eight bits hold for keys and values
+            yield reading(SAFE_CTX_KEYS_8BIT, _plain(2 * limit), evidence)
+        yield reading(SMALLER_WINDOW_WORKS, True, evidence)
+        yield reading(ALLOC_ROOM, False, evidence)
 
 
 @derivation(reads=(MemoryOverflow,), gives=(OVERFLOW_COMPONENT, OVERFLOW_DEVICE, OVERFLOW_BYTES, OTHER_SPLIT_FITS))

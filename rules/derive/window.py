@@ -21,7 +21,9 @@ from rules.facts import (
     CONFIG_IGNORED,
     OUTPUT_OF_WINDOW,
     OUTPUT_TOKENS,
+    POOL_FULL_SEEN,
     ROOM_FOR_INPUT_SMALL,
+    TOGETHER_FAILS,
     WINDOW_ASKED,
     WINDOW_ASKED_OF_TRAINED,
     WINDOW_CAP_REASON,
@@ -198,6 +200,8 @@ def _weaker(*known: Known[Any]) -> Known[Any]:
         WINDOW_UNIFIED,
         WINDOW_POOL,
         WINDOW_SET,
+        POOL_FULL_SEEN,
+        TOGETHER_FAILS,
     ),
     gives=(
         WINDOW_SHARE_OF_ASKED,
@@ -228,7 +232,18 @@ def compared(sight: Sight) -> Iterator[Reading]:
     if force is not None and trained is not None:
         is_trained = near(force.value, trained.value, 0.01, ROUNDING_TOKENS)
         yield reading(WINDOW_IN_FORCE_IS_TRAINED, is_trained, source=_weaker(force, trained).source)
-    if pool is not None and slots is not None and slots.value > 1 and one is not None:
+    failed = next(
+        (
+            known
+            for fact in (POOL_FULL_SEEN, TOGETHER_FAILS)
+            if (known := sight.known(fact)) is not None and known.value
+        ),
+        None,
+    )
+    if failed is not None:
+        # whatever its size: it did not hold what came
+        yield reading(WINDOW_POOL_HOLDS_ALL, False, source=failed.source, origin=failed.origin)
+    elif pool is not None and slots is not None and slots.value > 1 and one is not None:
         by = _weaker(pool, slots, one)
         yield reading(WINDOW_POOL_HOLDS_ALL, pool.value >= slots.value * one.value, source=by.source, origin=by.origin)
     is_divided = None

@@ -680,6 +680,8 @@ def test_a_pool_of_blocks_is_shared_and_may_hold_every_slots_window():
     assert told.value(f.WINDOW_IS_DIVIDED) is False
     assert facts(given_, small, four).value(f.WINDOW_POOL_HOLDS_ALL) is False
     assert facts(given_, large).value(f.WINDOW_POOL_HOLDS_ALL) is None
+    # whatever its size: it was found full
+    assert facts(given_, large, four, event("pool-full")).value(f.WINDOW_POOL_HOLDS_ALL) is False
     assert facts(given_, large, command(parallel=1)).value(f.WINDOW_POOL_HOLDS_ALL) is None
 
 
@@ -693,6 +695,12 @@ def test_a_window_that_was_given_and_never_came_into_force_was_asked_for():
 def test_what_the_server_says_would_fit_is_asked_for_next():
     """vLLM names the longest window that its cache would hold; a whole number of thousands is asked for."""
     refused = event("alloc-failed", component="kv", tokens=131_072, limit=33_312)
-    assert facts(refused).value(f.SAFE_CTX) == 32_768
+    told = facts(event("alloc-failed", component="weights"), refused)
+    assert (told.value(f.SERVER_NAMES_WINDOW), told.value(f.SAFE_CTX), told.value(f.SMALLER_WINDOW_WORKS)) == (
+        True,
+        32_768,
+        True,
+    )
+    assert facts(event("alloc-failed", component="kv")).value(f.SERVER_NAMES_WINDOW) is False
     assert facts(event("alloc-failed", component="kv", tokens=131_072)).value(f.SAFE_CTX) is None
     assert facts(event("alloc-failed", component="compute", tokens=9, limit=3)).value(f.SAFE_CTX) is None
