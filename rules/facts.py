@@ -20,8 +20,8 @@ def _tokens(fact_id: str, said: Words, *, question: str | None = None, low: int 
     return Fact(fact_id, int, said, unit="tokens", low=low, high=LONG, question=question)
 
 
-def _bytes(fact_id: str, said: Words, *, question: str | None = None) -> Fact[int]:
-    return Fact(fact_id, int, said, unit="bytes", low=0, high=64 * TIB, question=question)
+def _bytes(fact_id: str, said: Words, *, question: str | None = None, near: float | None = None) -> Fact[int]:
+    return Fact(fact_id, int, said, unit="bytes", low=0, high=64 * TIB, question=question, near=near)
 
 
 def _share(fact_id: str, said: Words, *, high: float = 1.0) -> Fact[float]:
@@ -204,7 +204,8 @@ ALLOC_FREE_RATIO = _ratio("alloc.of_free", words("Size of the allocation that fa
 ALLOC_LIMIT_BYTES = _bytes("alloc.limit_bytes", words("Largest single allocation that the interface allows"))
 ALLOC_OVER_LIMIT = _yes("alloc.over_limit", words("The allocation is over what the interface allows in one piece"))
 ALLOC_OF_DEVICE = _ratio("alloc.of_device", words("Size of the allocation that failed, as a share of the device"))
-WEIGHTS_BYTES = _bytes("memory.weights_bytes", words("Weights on devices"))
+# a log counts the copies that an engine makes of some tensors, a file does not
+WEIGHTS_BYTES = _bytes("memory.weights_bytes", words("Weights on devices"), near=0.1)
 KV_BYTES = _bytes("memory.kv_bytes", words("Cache for all slots"))
 KV_EXPECTED_BYTES = _bytes("memory.kv_expected_bytes", words("Cache that this window and type need by the model file"))
 COMPUTE_BYTES = _bytes("memory.compute_bytes", words("Largest compute buffer"))
@@ -316,7 +317,8 @@ PROJECTOR = _yes("config.projector", words("A vision projector is loaded"))
 SWA_FULL = _yes("config.swa_full", words("The full-length cache is kept for sliding-window layers"))
 SLIDING_WINDOW = _tokens("model.sliding_window", words("Sliding window of the model's local layers"))
 RECURRENT = _yes("model.recurrent", words("The model has recurrent or hybrid layers"))
-MODEL_BYTES = _bytes("model.bytes", words("Size of the model file"))
+# a log's "file size" is that of the tensors alone
+MODEL_BYTES = _bytes("model.bytes", words("Size of the model file"), near=0.1)
 
 # Positions
 

@@ -325,6 +325,7 @@ def model(sight: Sight) -> Iterator[Reading]:
     for evidence, identity in sight.of(ModelIdentity):
         if identity.size_bytes:
             yield reading(MODEL_BYTES, identity.size_bytes, evidence)
+    in_file = any(True for _one in sight.of(ModelFile))
     for evidence, event in sight.of(LogEvent):
         if event.event == "model-info" and event.key == "n_swa":
             window = _whole(event.value)
@@ -333,6 +334,9 @@ def model(sight: Sight) -> Iterator[Reading]:
         elif event.event == "model-info" and event.key == "file_size" and event.size_bytes:
             yield reading(MODEL_BYTES, event.size_bytes, evidence)
         elif event.event == "rope" and event.key == "rope_scaling" and event.value is not None:
+            if in_file and event.value == "linear":
+                # what llama.cpp prints also where the file asks for none
+                continue
             yield reading(ROPE_TYPE_FILE, str(event.value)[:64], evidence)
 
 

@@ -255,7 +255,7 @@ class Derivations:
         if known:
             # Of equal rank the latest word stands: evidence is read oldest first.
             best: Known[Any] = min(reversed(known), key=lambda k: k.rank)
-            others = tuple(k for k in known if k is not best and not _agree(k.value, best.value))
+            others = tuple(k for k in known if k is not best and not _agree(k.value, best.value, fact.near))
             if others:
                 conflicts.append(Conflict(fact, best, others))
             return best
@@ -271,7 +271,7 @@ class Derivations:
         return Unknown(reason.why, reason.note, frozenset(ways) if ways else ALL_WAYS)
 
 
-def _agree(one: object, two: object) -> bool:
+def _agree(one: object, two: object, near: float | None = None) -> bool:
     if (
         isinstance(one, bool)
         or isinstance(two, bool)
@@ -279,7 +279,7 @@ def _agree(one: object, two: object) -> bool:
         or not isinstance(two, (int, float))
     ):
         return one == two
-    return abs(one - two) <= ROUNDING * max(abs(one), abs(two))
+    return abs(one - two) <= (ROUNDING if near is None else near) * max(abs(one), abs(two))
 
 
 def gather(module: object) -> Iterator[Derivation]:

@@ -59,7 +59,8 @@ class Fact(Generic[T]):
 
     ``id`` is dotted; ``kind`` the Python type of its values (int, float, bool, str, or tuple of str); ``low`` and ``high`` are plausible bounds
     in ``unit``, both allowed; ``choices`` bound a str or each member of a tuple. ``question`` is the id of the question that asks for it, whose choices
-    are values of this fact. Identity is by object; two facts of one id are refused by :class:`Vocabulary`.
+    are values of this fact. ``near`` is the share by which sources may differ without contradicting each other, where they count a little differently.
+    Identity is by object; two facts of one id are refused by :class:`Vocabulary`.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Fact(Generic[T]):
     high: float | None = None
     choices: tuple[str, ...] = ()
     question: str | None = None
+    near: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a malformed fact. ValueError."""

@@ -276,3 +276,30 @@ def test_how_often_the_weights_were_read_counts_rungs_alone():
     assert facts_of(EvidenceSet(pieces)).value(READ_OF_WEIGHTS) == 2.5
     assert facts_of(EvidenceSet(pieces[:2])).value(READ_OF_WEIGHTS) is None
     assert facts_of(EvidenceSet(pieces[1:])).value(READ_OF_WEIGHTS) is None
+
+
+def test_sources_that_count_a_little_differently_do_not_contradict_each_other():
+    """Tensors alone against the whole file, and copies of some tensors: near, where a fact says how near; a real difference stays one."""
+    from probes.evidence.events import LogEvent
+    from probes.evidence.subject import ModelFile
+    from rules.catalogue import facts_of
+
+    def conflicts(in_log):
+        return [
+            conflict.fact.id
+            for conflict in facts_of(
+                EvidenceSet(
+                    [
+                        found(
+                            ModelFile(path="m.gguf", format="gguf", header_hash="0" * 64, size_bytes=253_000_000),
+                            source="file",
+                        ),
+                        found(LogEvent(event="model-info", key="file_size", size_bytes=in_log, line=1), source="log"),
+                        found(LogEvent(event="rope", key="rope_scaling", value="linear", line=2), source="log"),
+                    ]
+                )
+            ).conflicts
+        ]
+
+    assert conflicts(246_600_000) == []
+    assert conflicts(500_000_000) == ["model.bytes"]
