@@ -164,3 +164,16 @@ def test_triage_of_a_refused_start_names_the_cache_and_the_window_that_fits(tmp_
         assert (told["next_test"]["variable"], told["next_test"]["to"]) == ("ctx", 3968)
         assert command in told["next_test"]["command"]
         assert "3968" in told["next_test"]["command"]
+
+
+def test_an_engine_that_dies_says_why_and_its_health_is_no_limit(tmp_path):
+    """Of 0.16: the kernel's words are the reason; that /health answers 503 from then on turns nobody away."""
+    told = events(RECORDED / "vllm-0.16.0-cpu-crash.log")
+    assert {one.reason for one in told["kernel-error"]} == {"head_dim=32 isa=0"}
+    assert {one.key for one in told["crash"]} == {"engine"}
+    assert {(one.name, one.version) for one in told["program"]} == {("vllm", "0.16.0")}
+    assert [one.tokens for one in told["kv-pool"]] == [4_194_304, None]
+    assert "http" not in told
+    refused = 'INFO:     127.0.0.1:50234 - "POST /v1/completions HTTP/1.1" 503 Service Unavailable'
+    [one] = tail_events(refused, "log")
+    assert (one.event, one.status) == ("http", 503)

@@ -39,7 +39,7 @@ def _too_long(match: re.Match[str], fields: Fields) -> Found:
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
-    rule("program", ("vLLM API server version", "vLLM server version", "Initializing a V1 LLM engine", "Initializing an LLM engine"), r"(?:vLLM (?:API )?server version|LLM engine \()\s*v?(?P<version>[\w.+-]+)", name="vllm"),
+    rule("program", ("vLLM API server version", "vLLM server version", "LLM engine (v"), r"(?:vLLM (?:API )?server version|LLM engine \()\s*v?(?P<version>[\w.+-]+)", name="vllm"),
     # the newer versions print theirs beside a name drawn of blocks
     rule("program", "  version ", r"\u2588\s{2}version\s+v?(?P<version>\d[\w.+-]{0,60})\s*$", name="vllm"),
     rule("command", "non-default args", r"non-default args: (?P<value>\{.{0,480})"),
@@ -72,7 +72,8 @@ RULES: tuple[Rule, ...] = (
     rule("refused", ("maximum context length is", "maximum context length of"), r"maximum context length (?:is|of) (?P<limit>[\d,]+) tokens(?:\.? However, (?:you requested (?:about )?(?P<requested>[\d,]+) (?:output )?tokens(?: \((?P<tokens>[\d,]+) (?:in the (?:messages|prompt)|of text input)(?:, \d+ of tool input)?(?:, (?P<completion>\d+) in the (?:completion|output))?)?|your (?:prompt|request) (?:contains|has) (?:at least )?(?P<tokens2>[\d,]+) (?:input )?tokens)| and your request has (?P<tokens3>[\d,]+) input tokens)?", make=_too_long),
     rule("refused", "is longer than the maximum model length", r"\(length (?P<tokens>\d+)\) is longer than the maximum model length of (?P<limit>\d+)"),
     rule("refused", "cannot be greater than max_model_len", r"max_(?:completion_)?tokens=(?P<tokens>\d+) ?cannot be greater than max_model_len=(?:\w+=)?(?P<limit>\d+)", reason="output budget"),
-    rule("crash", ("EngineDeadError", "EngineCore encountered an issue"), r"EngineDeadError|EngineCore encountered an issue", key="engine"),
+    rule("crash", ("EngineDeadError", "EngineCore encountered a"), r"EngineDeadError|EngineCore encountered (?:an issue|a fatal error)", key="engine"),
+    rule("kernel-error", "Unsupported CPU attention configuration", r"Unsupported CPU attention configuration: (?P<reason>[^\n]{1,200})", api="cpu"),
     rule("load-failed", ("Engine core initialization failed", "Engine process failed to start"), r"Engine core initialization failed|Engine process failed to start", reason="engine"),
     rule("load-failed", ("max_num_batched_tokens (", "is smaller than max_model_len"), r"max_num_batched_tokens \((?P<tokens>\d+)\) is smaller than max_model_len \((?P<limit>\d+)\)", reason="batched tokens below window"),
     rule("full-reprocess", "Prefix caching is not supported", reason="not-supported", level="warning"),
