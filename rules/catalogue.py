@@ -175,10 +175,13 @@ _LIKEST = words("There is nothing that the report's words are more like.")
 
 
 def _as_told(rule: Rule, facts: Facts) -> Rule:
-    """Give a rule with what a report's choice of words says for its cause: twice slightly at most, so that it orders what is else alike."""
+    """Give a rule with what a report's choice of words says for its cause: fairly, and slightly more where nothing is more like it.
+
+    It is no firm ground: it orders what little else tells apart, and makes nothing likely.
+    """
     if rule.cause not in (facts.value(LIKE_CAUSES) or ()):
         return rule
-    clues = [Clue(_LIKE, LIKE_CAUSES.has(rule.cause), if_true=SLIGHT, firm=False)]
+    clues = [Clue(_LIKE, LIKE_CAUSES.has(rule.cause), if_true=FAIR, firm=False)]
     if facts.value(LIKEST_CAUSE) == rule.cause:
         clues.append(Clue(_LIKEST, LIKEST_CAUSE.is_(rule.cause), if_true=SLIGHT, firm=False))
     return replace(rule, clues=(*rule.clues, *clues))

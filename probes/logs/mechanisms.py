@@ -11,6 +11,7 @@ import re
 from collections import Counter
 
 from .prose import is_negated, without_questions
+from .sayings import GOES_ON
 
 MOST = 3
 """Who names more than so many names none."""
@@ -25,6 +26,8 @@ _OOM = r"(?:out[- ]of[- ](?:\w+[- ])?memory|\bOOM(?:s|ed)?\b|outofmemory\w*|run(
 _SPEC = r"(?:\bmtp\b|\bdraft(?:er|ing|[- ]model|[- ]mtp)?\b|specul\w+|\beagle\d?\b|\bnextn\b|n-?gram)"
 _LONG = r"(?:long|longer|large|larger|big|bigger|high|higher)(?:er)?[- ](?:context|prompt|input|sequence)s?(?: lengths?| sizes?)?"
 _BABBLE = r"(?:garbage|gibberish|garbled|nonsens\w*|incoheren\w*|rubbish|broken output|wrong output)"
+_FULL = r"(?<!-)\bfull\b(?![- ](?:attention|length|context|size|window|precision|prompt|prefill|log|output|model|path|re-?\w+|command|\w+ log|stop))"
+"""Nothing left, not "the whole of something"."""
 _PAST = r"(?:past|beyond|above|over|>|more than|after|exceed\w*|longer than|greater than|higher than)"
 
 _NAMES: tuple[tuple[str, str, str | None], ...] = (
@@ -60,31 +63,31 @@ _NAMES: tuple[tuple[str, str, str | None], ...] = (
     ("mmap-or-swap-paging", r"page ?cache|swapp?ing (?:to|in|out|heavily)|\bswap\b.{0,30}(?:thrash\w*|full|used|heavy)|page faults?|paging\b|mmap\w*\b.{0,40}(?:slow|disk|reads?)|(?:reads?|reading|loads?)\b.{0,40}from (?:the )?(?:disk|ssd|nvme)\b|thrash\w*|디스크(?:에서|를).{0,12}읽", r"paged"),
     # effective-context
     ("effective-context-quality", r"lost in the middle|needle[- ]in|\bruler\b|nolima|effective context|(?:quality|accuracy|recall|comprehension)\b.{0,20}(?:drops?|degrad\w*|declin\w*|falls?)\b.{0,40}(?:context|length|long|tokens)|degrad\w* (?:at|with|over|in) (?:long|longer|large) context", r"cache|quanti"),
-    ("rope-scaling-misuse", rf"\brope\b.{{0,20}}(?:scal\w*|freq\w*|base|factors?|issue|wrong|config\w*|bug)|\byarn\b|longrope|rope_scaling|dynamic ntk|{_BABBLE}\b.{{0,80}}{_PAST} ?~? ?(?:2048|4096|8192|16384|32768|131072|[248]k|16k|32k)\b|{_PAST} ?~? ?(?:2048|4096|8192|32768|[248]k|32k)\b.{{0,60}}{_BABBLE}", None),
+    ("rope-scaling-misuse", rf"\brope\b.{{0,20}}(?:scal\w*|freq\w*|base|factors?|issue|wrong|config\w*|bug)|(?<![-/])\byarn\b(?![-/])|longrope|rope_scaling|dynamic ntk|{_BABBLE}\b.{{0,80}}{_PAST} ?~? ?(?:2048|4096|8192|16384|32768|131072|[248]k|16k|32k)\b|{_PAST} ?~? ?(?:2048|4096|8192|32768|[248]k|32k)\b.{{0,60}}{_BABBLE}", None),
     ("context-shift", r"context[- ]?shift\w*|ctx[-_]shift|rolling window|shift\w* the (?:slot )?context|n_discard|crash\w*.{0,24}context (?:length|limit|window) (?:is |was )?(?:exceeded|reached)|컨텍스트 ?시프트", r"disable\w* context|no context shift|not (?:available|supported)|--no-context-shift"),
     ("backend-attention-bug", rf"(?:sliding[- ]window|\bi?swa\b|local attention|attention (?:mask|sinks?|bias)|chunked attention)\b.{{0,40}}(?:bug|wrong|ignored|incorrect\w*|missing|not (?:implemented|applied))|{_BABBLE}\b.{{0,60}}{_LONG}|{_LONG}\b.{{0,60}}{_BABBLE}|prompts? longer than \S+ tokens.{{0,80}}{_BABBLE}|{_BABBLE}\b.{{0,60}}prompts? longer than", r"cache (?:hit|reuse)|quanti"),
-    ("long-session-drift", r"(?:after|over) (?:many|\d+|several|dozens of) (?:turns|messages|tool calls|iterations|steps)\b.{0,80}(?:loops?|repeat\w*|forget\w*|drift\w*|los\w+)|\bdrift(?:s|ing)?\b|long (?:\w+ )?sessions?\b.{0,60}(?:loops?|repeat\w*|degrad\w*|forget\w*)", None),
+    ("long-session-drift", r"(?:after|over) (?:many|\d+|several|dozens of) (?:turns|messages|tool calls|iterations|steps)\b.{0,80}(?:loops?|repeat\w*|forget\w*|drift\w*|los\w+)|(?:model|agent|context|persona|character|behaviou?r|instructions?|answers?|persona) (?:\w+ )?drift(?:s|ing|ed)?\b|long (?:\w+ )?sessions?\b.{0,60}(?:loops?|repeat\w*|degrad\w*|forget\w*)", None),
     # window-limits
-    ("silent-truncation-default-ctx", rf"(?:prompts?|inputs?|context|history|text|messages?|conversation)\b (?:\w+ ){{0,3}}(?:truncat\w*|clipped|cut off|cut at)|truncat\w* (?:\w+ )?(?:the )?(?:input|prompt|context)|input truncation|default (?:value |setting )?(?:of )?(?:the )?{_WINDOW}|(?:defaults? (?:to|of|is|num_ctx is))\b.{{0,16}}(?:2048|4096|2k|4k|512)\b|(?:2048|4096|2k|4k)(?:[- ]token)?s? (?:default|limit)|\d{{4,6}}/\d{{4,6}}\b.{{0,40}}(?:tokens|context)|(?:잘리|잘려|잘린)", r"truncation (?:setting|slider)|half|num_ctx ?/ ?2|untruncat"),
+    ("silent-truncation-default-ctx", rf"(?:prompts?|inputs?|context|history|text|messages?|conversation)\b (?:\w+ ){{0,3}}(?:truncat\w*|clipped|cut off|cut at)|truncat\w* (?:\w+ )?(?:the )?(?:input|prompt|context)|input truncation|default (?:value |setting )?(?:of )?(?:the )?{_WINDOW}(?!.{{0,80}}(?:memory|vram|\bgpu\b|spill|larger|bigger|increas|higher|oom))|(?:defaults? (?:to|of|is|num_ctx is))\b.{{0,16}}(?:2048|4096|2k|4k|512)\b|(?:2048|4096|2k|4k)(?:[- ]token)?s? (?:default|limit)|\d{{4,6}}/\d{{4,6}}\b.{{0,40}}(?:tokens|context)|(?:잘리|잘려|잘린)", r"truncation (?:setting|slider)|half|num_ctx ?/ ?2|untruncat"),
     ("silent-truncation-half-window", r"half (?:of )?(?:the |its |my )?(?:configured |context|window|num_ctx)|(?:num_ctx|n_ctx|window) ?/ ?2|half[- ]window", None),
     ("slots-divide-ctx", r"(?:ctx|context|window)\S*(?: size| length| window)?\b.{0,40}(?:divid\w*|split|shared|distributed) (?:by|among|between|across|over)\b.{0,30}(?:slots?|parallel\S*|\bnp\b|sequences|requests|users|sessions|\d)|divid\w* (?:the )?(?:total )?(?:ctx|context) by|each slot (?:receives|gets|has|only)|(?:multiple|parallel|more) (?:slots|sessions|requests)\b.{0,60}(?:fraction|divid\w*|ctx\b|smaller|context)|it.s divided by|슬롯.{0,20}나누", r"gpu"),
     ("kv-pool-exhausted", r"(?:kv|token)[- ]?(?:cache )?(?:pool|usage|blocks|pages)\b.{0,40}(?:full|exhaust\w*|100 ?%|0\.9\d|9\d(?:\.\d)? ?%|1\.0\b|run\w* out|never hold)|preempt(?:ed|ion)\b|no (?:available|free) (?:kv )?(?:blocks|cells|pages)|kv[- ]cache (?:is )?full|(?:longer|larger|bigger) than the (?:kv )?(?:cache )?pool|retract\w*|queued forever|not enough (?:kv )?cache (?:space|blocks|pages)|fail\w* to find (?:a |free )?.{0,12}(?:slot|space|cells)|context size has been exceeded|exhausting context|(?:cpu|gpu) kv cache is used", None),
     ("ctx-capped-by-engine", r"(?:capp?ed|clamp\w*|limited|restricted|reduced) (?:to|at) (?:the )?(?:n_ctx_train|training|trained|max_position|model.s)|exceeds? (?:the )?(?:trained|training|n_ctx_train)|greater than the derived max_model_len", None),
-    ("default-ctx-tier-changed", r"(?:default|tiered|vram[- ]based|automatic)\b.{0,12}(?:context|num_ctx|ctx)\w*\b.{0,60}(?:changed|tiers?|vram|new version|upgrad\w*|updat\w*|262144|256k)|default_num_ctx|after (?:the |an )?(?:update|upgrade)\b.{0,60}(?:context|ctx)\b", None),
+    ("default-ctx-tier-changed", r"(?:new|changed|larger|bigger|higher|increased|raised) default (?:context|num_ctx|ctx|window)|default (?:context|num_ctx|ctx|window)(?:[ _](?:length|size|window))?\b.{0,60}(?:memory|vram|spill|larger|bigger|increas\w*|higher)|(?:default|tiered|vram[- ]based|automatic)\b.{0,12}(?:context|num_ctx|ctx)\w*\b.{0,60}(?:changed|tiers?|vram|new version|upgrad\w*|updat\w*|262144|256k)|default_num_ctx|after (?:the |an )?(?:update|upgrade)\b.{0,60}(?:context|ctx)\b", None),
     ("server-config-not-applied", rf"(?:settings?|config\w*|options?|parameters?|flags?|arguments?|env(?:ironment)? (?:variables?|file)|\.env file|slider|presets?|yaml|max_position_embeddings|max prompt size|maximum prompt size|prompt size)\b.{{0,60}}(?:ignored|not (?:\w+ )?(?:applied|honou?red|respected|read|picked up|passed|taken)|no effect|nothing for|does(?:n.t| not) (?:\w+ )?(?:apply|affect|do anything|read|respect|change)|non-?functional)|(?:ignor\w+|does(?:n.t| not) (?:read|respect|honou?r|apply|affect))\b.{{0,40}}(?:settings?|config\w*|env\b|max_position|{_WINDOW}|maximum prompt)|(?:context|window)\b.{{0,24}}cannot be changed|not (?:to have been |been )?passed (?:on )?to|we set in .{{0,30}}(?:why|not|still)|설정.{{0,16}}(?:적용(?:이|되지)? ?(?:안|않)|무시)", None),
     ("request-option-ignored", r"num_ctx\b.{0,60}(?:ignored|not (?:honou?red|respected|passed|sent|applied)|no effect|never)|(?:ignor\w*|drop\w*|never sets?|but never)\b.{0,30}(?:num_ctx|options\.num_ctx|n_ctx)|openai[- ](?:compat\w*|endpoint)\b.{0,60}(?:ignor\w*|num_ctx|context)|regardless of (?:the|which)\b.{0,40}(?:\bapi\b|endpoint)|ignored regardless|request omits", None),
     ("client-ctx-mismatch", r"exceeds? (?:the )?(?:available |maximum |model.s )?context (?:size|length|window)|(?:longer|larger|bigger|greater) than (?:the )?(?:model.s |model )(?:context|window|max\w*)|keep the first \d+ tokens|exceed_context_size|(?:exceeding|exceeds) the context window|context[- ]overflow\w*|exceeds the (?:model.s )?(?:actual |real )?(?:context|window)|prompt (?:is )?too long|maximum context length is|report\w* (?:the )?wrong (?:context|window)|(?:context|limit)\b.{0,30}(?:hard-?coded|mismatch\w*)", r"pool"),
     ("output-budget-eats-window", r"max_(?:new_|completion_|output_)?tokens\b.{0,60}(?:subtract\w*|reserv\w*|eats|truncat\w*)|reserv\w*\b.{0,40}(?:for (?:the )?)(?:output|response|answer|generation|completion)|(?:output|response) (?:budget|reserve)", None),
     # time-and-size-limits
     ("gpu-watchdog-timeout", r"ring\b.{0,24}time-?out|\btdr\b|watchdog|gpu (?:job |command )?(?:hangs?|time-?out|resets?)|device ?lost\w*|errordevicelost|impacting ?interactivity|VK_ERROR_DEVICE_LOST|monopoli[sz]ing the gpu", None),
-    ("client-proxy-timeout", r"\btime-?outs?\b|timed out|times? out\b|client disconnect\w*|disconnects? (?:before|after|while)|\b504\b|deadline exceeded|abort\w*\b.{0,24}after (?:exactly )?\d+ ?(?:s\b|sec\w*|min\w*)|hard-?limits? .{0,30}requests?|시간 ?초과|타임아웃", r"ring|\bgpu\b|watchdog|\btdr\b|runner to start|devicelost|device lost|kernel|opencode started"),
+    ("client-proxy-timeout", r"\btime-?outs?\b|timed out|times? out\b|client disconnect\w*|disconnects? (?:before|after|while)|\b504\b|deadline exceeded|abort\w*\b.{0,24}after (?:exactly )?\d+ ?(?:s\b|sec\w*|min\w*)|hard-?limits? .{0,30}requests?|시간 ?초과|타임아웃", rf"ring|\bgpu\b|watchdog|\btdr\b|runner to start|devicelost|device lost|kernel|opencode started|{GOES_ON}"),
     ("backend-kernel-bug", r"GGML_ASSERT|(?:int(?:eger)?|32-?bit|16-?bit)[- ](?:\w+ )?overflow\w*|INT_MAX|invalid (?:argument|configuration)|illegal memory access|assert\w* (?:fail\w*|triggered)|misaligned address|\b65535\b|grid (?:dim\w*|size)|cuda errors?\b(?!.{0,16}(?:out of|memory))|(?:vulkan|cpu|rocm|metal) (?:build |backend |version )?(?:is|works|works? just) fine|crash\w*\b.{0,40}\d{2,3}k?\b.{0,12}(?:tokens|context)", r"devicelost|out of memory|send_error"),
     ("concurrency-limit", r"\b429\b|too many requests|concurren\w*\b.{0,30}(?:limit|reject\w*|refus\w*|exceed\w*)|max(?:imum)? (?:concurrent|queue)|queue (?:is )?full", None),
     # speed
     ("prompt-cache-miss-swa-hybrid", r"full prompt re-?processing|lack of cache data|(?:hybrid|recurrent|mamba\w*|\bswa\b|sliding\w*|\brnn\b|\bgdn\b|linear attention|\bssm\b)\b.{0,90}(?:cach\w+|re-?process\w*|prefix|checkpoints?|fast ?forward\w*)|(?:cach\w+|re-?process\w*|prefix|fast ?forward\w*|checkpoints?)\b.{0,90}\b(?:hybrid|recurrent|mamba\w*|\bswa\b|\brnn\b|\bgdn\b|\bssm\b)|invalidated context checkpoint|swa-full|whole prefill .{0,20}start over", None),
     ("prompt-cache-miss-prefix-changed", r"(?:prefix|beginning|start of the prompt|system prompt|header|timestamps?|current date|\bcch\b)\b.{0,60}(?:chang\w+|differ\w*|varies|dynamic\w*|modif\w+|inject\w+|mutat\w*)|(?:invalidat|bust)\w*\b.{0,24}(?:prompt |prefix |kv )?cache|(?:system prompt|whole prompt|history)\b.{0,40}(?:re-?process\w*|re-?comput\w*|re-?evaluat\w*)|(?:full|whole) (?:system )?prompt re-?process\w*", r"hybrid|recurrent|lack of cache|swa|chat_template|reused"),
     ("prompt-cache-evicted", r"(?:cache|context state|state|slot)\b.{0,40}(?:evict\w*|dropp?ed|discard\w*|erased|expire\w*|unload\w*|invalidat\w*)\b.{0,60}(?:idle|inactiv\w*|minutes|another|other request|title|summary)|evict\w* (?:the )?(?:prefix|prompt|slot|session|my)|keep[-_ ]alive\b.{0,40}(?:unload|cache|evict|expire)|(?:after|during) idle(?!.{0,40}\bgpu)(?<!gpu after idle)|idle (?:time|slots?)\b.{0,60}(?:cache|erase|unload|invalid\w*)|invalidation during idle", None),
-    ("prompt-cache-not-implemented", rf"{_LACK}\b.{{0,30}}{_CACHE}|{_CACHE}\b.{{0,50}}{_NOT_WORK}|\bcach(?:e|ing)\b (?:\w+ ){{0,2}}{_NOT_WORK}|cached_tokens\W{{1,6}}0\b|(?:re-?process|re-?prefill|processes?|re-?reads?|re-?comput)\w*\b.{{0,30}}(?:whole|entire|full|every)\b.{{0,40}}(?:each|every) (?:time|request|turn|completion|message|agent)|full re-?prefill|processing of the whole \d+ tokens|as long as processing the first|prompt cache issue|캐시.{{0,12}}(?:안 되|없|작동하지)", r"hybrid|recurrent|lack of cache|--no-|out of memory|cache-ram|\bswa\b|crash"),
+    ("prompt-cache-not-implemented", rf"{_LACK}\b.{{0,30}}{_CACHE}|{_CACHE}\b.{{0,50}}{_NOT_WORK}|\bcach(?:e|ing)\b (?:\w+ ){{0,2}}{_NOT_WORK}|cached_tokens\W{{1,6}}0\b|(?:re-?process|re-?prefill|processes?|re-?reads?|re-?comput)\w*\b.{{0,30}}(?:whole|entire|full|every)\b.{{0,40}}(?:each|every) (?:time|request|turn|completion|message|agent)|full re-?prefill|processing of the whole \d+ tokens|as long as processing the first|prompt cache issue|캐시.{{0,12}}(?:안 되|없|작동하지)", r"kv[- ]?cache (?:\w+ )?quanti|quanti\w* (?:of )?(?:the )?kv|cache[-_ ]type|hybrid|recurrent|lack of cache|--no-|out of memory|cache-ram|\bswa\b|crash"),
     ("attention-kernel-slow", r"(?:flash[- ]?att\w*|\bfa\b|fattn|attention kernels?)\b.{0,50}(?:slow\w*|regress\w*|quadratic|inefficien\w*)|slow\w*\b.{0,40}(?:flash[- ]?att\w*|\bfa\b|attention kernels?)", r"quanti|cache|types? differ"),
     ("speculative-overhead", rf"{_SPEC}\b.{{0,110}}(?:slow\w*|net[- ]?(?:negative|loss)|net \W?loss|regress\w*|degrad\w*|decay\w*|no (?:gain|speed-?up|benefit)|worse|faster without|acceptance (?:rate|collapse))|(?:slow\w*|degrad\w*|regress\w*)\b.{{0,60}}{_SPEC}", r"on the cpu|to (?:the )?cpu|ending up"),
     ("depth-cost", r"(?:slows? down|slower|speed (?:drops?|decreas\w*|falls?|degrad\w*)|t/s (?:drops?|falls?))\b.{0,60}(?:as|with|when|the longer|over)\b.{0,30}(?:context|conversation|chat|length|depth|grows?|fills?|longer)|(?:길어|늘어)(?:질|날)수록.{0,20}느", r"cache|shared|full|100 ?%"),
@@ -100,7 +103,7 @@ _NAMES: tuple[tuple[str, str, str | None], ...] = (
 
 _CONCEPTS: dict[str, str] = {
     "memory": r"\b(?:v?ram|memory|OOMs?|OOM-?ing|OOMed|allocat\w*|MiB|GiB)\b|out of memory|cudamalloc|메모리",
-    "full": rf"{_OOM}|\bOOM(?:s|ing|ed)?\b|runs? out|ran out|exceeds?|overflow\w*|not enough|insufficient|full\b|fail\w* to (?:load|allocate)|does(?:n.t| not) fit|crash\w*|can(?:no|.)t (?:be )?load\w*|부족",
+    "full": rf"{_OOM}|\bOOM(?:s|ing|ed)?\b|runs? out|ran out|exceeds?|overflow\w*|not enough|insufficient|{_FULL}|fail\w* to (?:load|allocate)|does(?:n.t| not) fit|crash\w*|can(?:no|.)t (?:be )?load\w*|부족",
     "slow": r"\bslow\w*|\bspeeds?\b|performance|degrad\w*|regress\w*|drops?\b|collaps\w*|plummets?|\blag\w*|takes? (?:forever|ages|minutes)|t/s|tok(?:ens)?/s|throughput|느리|느려",
     "garbage": rf"{_BABBLE}|unintelligible|unreadable|degenerate|corrupt\w*|wrong (?:output|answers?|results?)|different (?:results?|outputs?|answers?)|totally wrong|strange responses?|broken (?:text|answers?)|횡설수설",
     "quality": r"quality|accuracy|fidelity|reasoning|tool[- ]calls? fail\w*|tool-call failure|perplexity|dumb\w*|smart\w*",
@@ -146,7 +149,7 @@ _CONCEPTS: dict[str, str] = {
     "answer-budget": r"max[_ ](?:new_|completion_|output_)?tokens?|output tokens|in the completion|num_predict|n_predict|reserved? for (?:the )?(?:answer|output|response)",
     "too-long": r"exceed\w*|longer than|larger than|too (?:long|large)|greater than|over the (?:limit|window)|requested \d+ tokens|초과",
     "pool": r"(?:kv|token)[- ]?(?:cache )?(?:pool|usage|blocks?|pages|cells)|kv[- ]?cache",
-    "exhausted": r"exhaust\w*|\bfull\b|100 ?%|no free|not enough (?:space|blocks)|preempt\w*|retract\w*|queued? forever|never scheduled",
+    "exhausted": rf"exhaust\w*|{_FULL}|100 ?%|no free|not enough (?:space|blocks)|preempt\w*|retract\w*|queued? forever|never scheduled",
     "grows": r"grow(?:s|ing|th)?\b|leak\w*|increas\w* (?:over|with|until|steadily)|climb\w*|unbounded|without (?:limit|bound)|keeps? (?:rising|increasing)|oom-?kill\w*|늘어나|누수",
     "host": r"\bhost\b|system (?:ram|memory)|\bram\b|\brss\b|resident|oom-?kill\w*|cgroup|container|swap|unified memory|wired",
     "leaks-slot": r"(?:slot|kv|block|page|pool|request|cache)s?\b.{0,24}leak\w*|leak\w*.{0,24}(?:slot|kv|block|page|pool)|not released after|never released",
@@ -158,14 +161,20 @@ _CONCEPTS: dict[str, str] = {
     "assertion": r"GGML_ASSERT|assert\w*|illegal memory|invalid (?:argument|configuration)|overflow|INT_MAX|out of range|out of bounds|misaligned|(?:cuda|hip|vulkan|metal) errors?\b(?!.{0,12}out of)",
     "gpu-time": r"ring \S+ timeout|\btdr\b|watchdog|device[- ]?lost|gpu (?:timeout|hang\w*|reset)|xid 8\b|interactivity|command buffer .{0,20}(?:timeout|abort)",
     "client-time": r"time-?outs?\b|times? out|timed out|disconnect\w*|aborts?\b|\b504\b|connection (?:closed|reset)",
+    "goes-on": GOES_ON,
+    "client-left": r"(?:client|user|request|connection|stream)s?\b.{0,40}(?:cancel\w*|disconnect\w*|abort\w*|interrupt\w*|gone|clos\w+|stopp?\w*|left)|(?:cancel\w*|disconnect\w*|abort\w*|interrupt\w*) (?:\w+ ){0,3}(?:client|request|connection|stream|generation)",
+    "served-long": r"after (?:(?:a|some|several|few|many|about|around|roughly|~) ?)*(?:\d+\S* )?(?:requests?|hours?|minutes?|days?|calls|prompts|inferences|generations|rounds)|(?:for|over) (?:(?:a|some|several|few|many) )*(?:\d+ )?(?:hours|days)|overnight|over time|under (?:sustained |heavy |concurrent )?load",
     "early": r"\bearly\b|too soon|premature\w*|reserv\w*|output|max[_ ]tokens|aggressive\w*",
     "not-done": r"\bnever\b|n.t\b|\bnot\b|fails? to|no (?:auto|longer)|wrong|hard-?coded|falls? back|ignor\w*|unknown|too late",
+    "bisected": r"bisect\w*|first bad commit|introduced (?:in|by|with) (?:commit|pr\b|#|b\d{4})|(?:since|after|regression in|broken (?:in|by|since)) (?:commit|b\d{4}|#\d)",
+    "window-default": rf"default (?:value of |setting for )?(?:the )?{_WINDOW}|{_WINDOW}(?: is| was)? (?:by default|defaults?)",
+    "larger": r"larger|bigger|increas\w*|higher|raised|huge|too (?:large|big|high)|grew|much more|\bmax(?:imum)?\b|262144|256k",
     "page-fault": r"page fault|memory access fault|PROTECTION_FAULT",
-    "rope": r"\brope\b|\byarn\b|longrope|rope_scaling|position(?:al)? (?:scaling|embedding)",
+    "rope": r"\brope\b|(?<![-/])\byarn\b(?![-/])|longrope|rope_scaling|position(?:al)? (?:scaling|embedding)",
     "shift": r"context[- ]?shift\w*|rolling window",
     "guard": r"guardrails?|insufficient system resources|not enough resources|load anyway|memory[_ ]guard\w*|overload your system",
     "link": r"pcie|pci-e|nvlink|risers?|\bx1\b|interconnect|thunderbolt|oculink|peer[- ]to[- ]peer|\bp2p\b",
-    "loops": r"\bloops?\b|looping|repetit\w*|repeat\w*|over and over|re-?fetch\w*|again and again|stuck in|drift\w*",
+    "loops": r"\bloops?\b|looping|repetit\w*|repeat\w*|over and over|re-?fetch\w*|again and again|stuck in",
     "session": r"sessions?\b|\bturns?\b|agentic|tool[- ]?calls?|iterations|messages|hours",
     "forgets": r"forg[eo]ts?\w*|ignores?|loses? track|misses|does(?:n.t| not) recall|hallucinat\w*|makes? (?:things |stuff )?up",
     "fills": r"fills? up|filling up|high (?:context )?fill|\d+ ?% of (?:capacity|context|the (?:window|context))|at length|the longer",
@@ -178,6 +187,7 @@ _CONCEPTS: dict[str, str] = {
     "broke": r"panic\w*|crash\w*|regress\w*|broken|breaks|bug|reboot\w*|hang\w*",
     "wired": r"wired|working set|iogpu|recommendedMaxWorkingSetSize",
     "compaction": r"compact(?:ion|ing)|auto-?compact\w*|summari[sz]\w*",
+    "after-it": r"after (?:\w+ ){0,2}compact\w*|post-?compact\w*",
     "occupied": r"(?:occupied|used|held|taken|consum\w*|filled) by (?:an?|the|some|other|my)?|external (?:process|program)|non-\S+ (?:cuda )?process|already (?:using|holding|in use)",
     "in-pieces": r"single (?:buffer|allocation)|(?:maximum|max) (?:allowed )?(?:buffer|allocation)|buffer size|allocation (?:of )?size|(?:buffer|allocation) limit",
     "estimate": r"estimat\w*|calculat\w*|predict\w*|profil\w*|\bfit(?:s|ting)?\b|--fit\S*|planner|accounting|auto-?detect\w*",
@@ -217,7 +227,7 @@ _TOGETHER: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("gpu-lost-at-runtime", ("sleep", "processor"), ()),
     ("gpu-lost-at-runtime", ("sleep", "slow"), ()),
     ("gpu-lost-at-runtime", ("gpu-unused", "in-time"), ("machine-off",)),
-    ("driver-kernel-bug", ("page-fault", "gpu"), ("assertion",)),
+    ("driver-kernel-bug", ("page-fault", "gpu"), ("assertion", "flash", "bisected")),
     ("hardware-fault", ("machine-off",), ("gpu-time",)),
     ("previous-instance-holds-memory", ("load-again", "memory"), ("grows", "prefix-cache")),
     ("previous-instance-holds-memory", ("kept", "memory", "gpu"), ("prefix-cache", "hangs")),
@@ -236,6 +246,12 @@ _TOGETHER: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("server-state-bug", ("leaks-slot",), ()),
     ("server-state-bug", ("hangs", "restart"), ("memory", "machine-off")),
     ("server-state-bug", ("hangs", "serving"), ("memory", "machine-off", "client-time", "pool", "loops", "prefix-cache")),
+    ("server-state-bug", ("client-left", "goes-on"), ()),
+    ("server-state-bug", ("hangs", "served-long"), ("memory", "machine-off", "prefix-cache", "sleep")),
+    ("backend-kernel-bug", ("page-fault", "flash"), ()),
+    ("backend-kernel-bug", ("page-fault", "bisected"), ()),
+    ("backend-kernel-bug", ("page-fault", "depth"), ()),
+    ("default-ctx-tier-changed", ("window-default", "larger", "memory"), ("cut",)),
     ("kv-cache-size", ("cache-size", "memory", "only-up-to"), ("estimate", "speculation", "vision", "several", "garbage", "prefix-cache", "slots", "more-than", "in-pieces")),
     ("silent-truncation-default-ctx", ("ignores-text",), ("fills", "in-request", "setting", "session", "garbage")),
     ("prompt-cache-miss-prefix-changed", ("head", "reread"), ("hybrid", "garbage", "sleep")),
@@ -269,7 +285,7 @@ _TOGETHER: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("metal-wired-limit", ("wired", "memory"), ("grows",)),
     ("client-ctx-mismatch", ("compaction", "too-long"), ("answer-budget",)),
     ("output-budget-eats-window", ("compaction", "early"), ("too-long",)),
-    ("client-ctx-mismatch", ("compaction", "not-done"), ("answer-budget", "early")),
+    ("client-ctx-mismatch", ("compaction", "not-done"), ("answer-budget", "early", "garbage", "reread", "after-it")),
     ("backend-single-allocation-limit", ("in-pieces", "full"), ()),
     ("memory-estimate-bug", ("estimate", "wrong-sum", "memory"), ("vision",)),
     ("compute-buffer-too-big", ("scratch", "full", "memory"), ("reading",)),

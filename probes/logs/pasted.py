@@ -50,7 +50,7 @@ _COMMAND = re.compile(
     rf"(?:^|[\s\"'`(:$>])((?:[A-Z][A-Z0-9_]{{0,60}}=\S{{1,200}}\s{{1,4}}){{0,12}}(?:(?:sudo|nohup|env)\s{{1,4}}){{0,3}}(?:[\w.~/\\:$-]{{0,200}}[/\\])?{_PROGRAMS}(?:\.exe|\.py)?[\"']?\s{{1,4}}(?:(?:serve|run|server|load|start|-m|--?[a-zA-Z])\S*)[^\n]*)"
 )
 _VARIABLE = re.compile(
-    r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_[A-Z0-9_]{1,60})[\"'`]?\s{0,4}[=:]\s{0,4}[\"'`]?([^\s\"'`,;)]{1,400})"
+    r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_(?!ASSERT\b)[A-Z0-9_]{1,60})[\"'`]?\s{0,4}[=:]\s{0,4}[\"'`]?(?![A-Z][A-Z0-9_]{3,60}:)([^\s\"'`,;)]{1,400})"
 )
 _SETTINGS: tuple[tuple[str, str], ...] = (
     (
@@ -91,7 +91,7 @@ _MAKERS = {
     "llama.cpp": r"\bllama(?:\.cpp|-server|-cli|\.?cpp)\b", "ik_llama.cpp": r"\bik[-_]llama(?:\.cpp)?\b", "beellama.cpp": r"\bbeellama(?:\.cpp)?\b",
     "ollama": r"\bollama\b", "lm-studio": r"\blm ?studio\b|\blms\b", "mlx_lm": r"\bmlx[-_]?lm\b|\bomlx\b|\bvmlx\b|\bmlx-serve\b", "vllm": r"\bvllm\b",
     "sglang": r"\bsglang\b", "koboldcpp": r"\bkobold(?:cpp)?\b", "tabbyapi": r"\btabby(?:api)?\b|\bexllama\w*\b",
-    "text-generation-webui": r"\btext-generation-webui\b|\boobabooga\b|\btextgen\b", "llama-cpp-python": r"\bllama[-_]cpp[-_]python\b",
+    "text-generation-webui": r"\btext-generation-webui\b|\boobabooga\b|\btextgen\b|\bOutput generated in [\d.]+ seconds|\bexllama(?:v[23])?_hf\b", "llama-cpp-python": r"\bllama[-_]cpp[-_]python\b",
     "llama-swap": r"\bllama-swap\b", "llama-manager": r"\bllama-manager\b",
 }  # fmt: skip
 

@@ -56,6 +56,11 @@ _FAILS_AT = (
     re.compile(rf"{_span('n')}{_TOKENS}?\s*(?:부근|근처|쯤|이상|에서)", re.IGNORECASE),
     re.compile(rf"depth of {_span('n')}", re.IGNORECASE),
 )  # fmt: skip
+_SETTING_BEFORE = re.compile(
+    r"(?:max[-_](?:new[-_]|completion[-_]|output[-_])?tokens|n_predict|num_predict|blas ?batch ?size|u?batch(?:[-_ ]size)?|chunk\w*(?:[-_ ]size)?)\W{0,4}(?:\w+ ){0,4}$",
+    re.IGNORECASE,
+)
+"""What stands before a number that is another setting's, not a length at which something fails."""
 _WORKS_AT = re.compile(rf"(?:below|under|up to|less than) (?:about |around )?{_span('m')}{_TOKENS}? (?:\w+ ){{0,4}}(?:works?|is fine|fine|ok|passes|great|no problem)|(?:works?|worked|fine|good|ok|stable|fits?|smoothly|passes|passed|loads?|great|(?:can|could) (?:go|get)|(?:ran|runs?)(?! out))\b[^.;]{{0,30}}?\b(?:up to|until|till|to about|at|with|to)\s+(?:about |some |around )?{_span('n')}(?:{_TOKENS}|\b)(?! ?(?:GB|GiB|t/s|tok/s|%|layers|cards|gpus|slots))|{_span('w')}{_TOKENS}? (?:\w+ )?(?:is|are|was|were) (?:still )?(?:fine|ok|okay|no problem|good|accepted|processed)|{_span('x')}{_TOKENS}?(?:에서는|까지는) ?(?:잘|정상|문제 ?없)", re.IGNORECASE)  # fmt: skip
 _WINDOW = re.compile(rf"(?:(?:window|context(?: size| length| window)?|num_ctx|n_ctx|ctx(?:-size)?|max_seq_len|max[-_]model[-_]len|contextsize)\b[\"'`]?\s*(?:slider )?(?:is |was |set to |set at |of |to |=|:|at |\(|up to )?\s*(?:about )?{_span('a')}(?!\s*(?:GB|GiB|percent|%|tokens? (?:long|prompt)))|(?:\ba |its |an? |the )?{_span('b')}{_TOKENS}? ?(?:context |ctx )?(?:window|context)\b|slider (?:to|at) {_span('c')}|loaded (?:it |the model )?(?:in [\w ]{{2,20}} )?with (?:a context of )?{_span('d')}\b(?! ?(?:GB|GiB|layers|gpu))|(?:^|\s)(?:-c|--ctx-size|--max-model-len|--context-length|--contextsize)[ =]{_span('e')}|config (?:said|says) (?:\w+ )?{_span('f')}|컨텍스트(?:를|을)? (?:\S+에서 )?{_span('g')}(?:로|으로))", re.IGNORECASE)  # fmt: skip
 _NOT_ASKED = re.compile(
@@ -247,11 +252,17 @@ def read_prose(text: str) -> dict[str, Value]:
     return answers
 
 
+_CANNOT = r"cannot|can.t\b|could(?:n.t| not)|won.t\b|will not|unable|does(?:n.t| not)|did(?:n.t| not)|refus\w*|not enough|insufficient|too (?:big|large)"
+"""Words of a failure, beside which a load is the moment of it."""
+_UNHEARD = r"(?:completely |totally |simply |silently |entirely )?(?:ignor(?:es?|ed|ing)|disregard\w*|overlook\w*) (?:it\b|them|all|any|what|my|our|everything|(?:long|system|previous|earlier|first|older|user) )|no longer (?:tak\w*|see\w*|consider\w*|use[sd]?|us\w*) (?:\w+ ){0,3}(?:earlier|previous|older|context|history|messages|into account)|(?:not|n.t) (?:tak\w+|consider\w*) (?:\w+ ){0,4}into account"
+"""What was sent is not heard."""
+_HANGS = r"\b(?:hangs?|hung|freezes|froze|stuck|unresponsive|dead-?lock\w*)\b(?![^.]{0,30}(?:system|machine|computer|whole pc))|stops? (?:working|responding|returning|generating|answering|processing)|no longer (?:responds?|answers?|processes)|does(?:n.t| not) (?:respond|answer) any ?more|never (?:returns?|answers|completes|finishes)"
+"""A server that no longer answers."""
 _SYMPTOMS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
     (symptom, weight, re.compile(pattern, re.IGNORECASE))
     for symptom, weight, pattern in (
         ("immediate-oom", 3, rf"{LOAD}[^.]{{0,120}}{OOM}|{OOM}[^.]{{0,120}}{LOAD}"),
-        ("immediate-oom", 2, LOAD),
+        ("immediate-oom", 2, rf"^(?=.*(?:{FAIL}|{OOM}|{_CANNOT})).*?{LOAD}"),
         ("immediate-oom", 1, OOM),
         ("immediate-oom", 2, r"first (?:matrix|computation|inference|token)[^.]{0,40}(?:fail|crash|died|error|out[- ]of)|(?:crash\w*|fail\w*|died) at (?:its|the) first"),
         ("fixed-length-error", 3, rf"(?:above|over|beyond|past|at|around|about|some|near|of|after|whenever)[^.]{{0,24}}\d[\d,.]*\s*(?:k|thousand)?{_TOKENS}(?! ?(?:a|per) second|/s)[^.]{{0,80}}{FAIL}|{FAIL}[^.]{{0,80}}(?:above|over|beyond|past|at|around|about|some|near|of|after)[^.]{{0,24}}\d[\d,.]*\s*(?:k\b(?! (?:context )?window)|thousand|{_TOKENS}(?! ?(?:a|per) second|/s))|\d+\s*[kK]?\s*(?:토큰)?\s*부근에서[^.]{{0,20}}{FAIL}"),
@@ -259,11 +270,13 @@ _SYMPTOMS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
         ("slow-long-context", 3, SLOW),
         ("slow-long-context", 1, r"seconds? to (?:first|read)|\b(?:t|tok|tokens)/s\b"),
         ("forgetting", 3, FORGET),
+        ("forgetting", 2, rf"{_UNHEARD}"),
         ("forgetting", 1, r"effective (?:limit|context)|dropped"),
         ("flaky", 3, rf"^.{{0,60}}{FLAKY}"),
         ("flaky", 2, FLAKY),
         ("flaky", 3, r"sometimes[^.]{0,90}(?:sometimes|works|worked|passes|other times)|after one [^.]{0,40}after (?:the next|another)|with nothing changed|and the retry|(?:press|click|hit)\w* retry|\bretry(?:ing)? [^.]{0,30}(?:works|passes|completes|succeeds)|(?:fails|failed),? and then[^.]{0,30}(?:pass|work)"),
         ("flaky", 2, r"(?:when|once) several (?:\w+ )?(?:came|arriv\w*|long)|after (?:several|many|some|a few) (?:requests|hours|days|minutes|turns)|after a day|over \w+ gigabytes of system|until a reboot|killed by the kernel|whole machine|vanish\w*|single requests? were fine|time after time|works? on a (?:newly|freshly) started"),
+        ("flaky", 2, _HANGS),
         ("flaky", 2, r"\b(?:requests?|prompts?) (?:ran|run|worked|work|passed|pass|were fine|was fine|are fine)[^.]{0,60}(?:crash|fail|died|error|abort)"),
     )
 )  # fmt: skip
@@ -414,6 +427,8 @@ def _read_lengths(part: str, answers: dict[str, Value]) -> None:
         for pattern in _FAILS_AT:
             for match in pattern.finditer(part):
                 length = _length(match)
+                if _SETTING_BEFORE.search(part[: match.start("n")]):
+                    continue
                 unit = match.groupdict().get("n_k") or "token" in match[0].lower() or "토큰" in match[0]
                 if (
                     length is None

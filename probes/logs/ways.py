@@ -30,6 +30,9 @@ requested num_ctx of 131072 tries to allocate 12 GB for the cache and startup fa
 ValueError model's max seq len larger than tokens in KV cache, decrease max_model_len
 raise context and the app crashes, lower works, memory
 startup needs more memory for the cache than is free, choose a shorter context
+allocating a window of this length needs more than the card has, halving it starts
+million token window means hundreds of gigabytes of keys and values
+memory needed goes up with the window that I choose
 """,
     "parallel-multiplies-kv": """
 OLLAMA_NUM_PARALLEL=4 makes the model use four times the VRAM
@@ -45,6 +48,8 @@ KvSize shown is 4 x num_ctx, memory much more than needed for one chat
 more slots more VRAM, total context equals ctx times slots
 runner is started with larger ctx-size than I asked for, a multiple because of parallel
 --parallel 5 and ctx-size 40960 although I set 8192
+total window shown is the wanted one times the parallel setting
+eight slots of full length each eat the card
 """,
     "engine-kv-overallocation": """
 KV cache much larger than expected for a sliding window model, gemma uses too much memory for context
@@ -58,6 +63,10 @@ why is the cache for gpt-oss or gemma3 so big, other program needs a fraction of
 cache footprint per token far above the formula, compressed latent not used
 memory required doubled for interleaved attention, full KV for local layers
 unexpectedly high VRAM for context in this engine compared with another
+hybrid cache manager is off so sliding layers hold the whole length
+this backend needs several times the memory per token that the formula gives
+sparse or latent attention model stored as if it had full heads
+window layers could be small but each is given all positions
 """,
     "kv-quant-needs-flash-attn": """
 quantized V cache requires flash attention, failed to create context
@@ -98,6 +107,8 @@ compressing the context cache to 4 bits breaks coding, mistakes in json, loops
 model goes crazy with q4 KV but not with q8
 kv cache fp8 without scales gives bad answers, calibration scale
 turbo cache lower bits failed needle or reasoning, long chain of thought wrong
+rare names and other scripts are spelled wrong with an eight bit cache, half precision is right
+accuracy on a test falls when the cache dtype is lowered
 """,
     "kv-cache-corruption-bug": """
 garbage output from the second turn, after a prompt cache hit, first answer fine
@@ -150,6 +161,10 @@ lower batch size fixes cudaMalloc failed during graph reserve
 worst case graph needs too much memory
 not enough space in the context's memory pool, scratch buffer too small, needed more than available
 crash when the question is too big, graph memory
+old library runs over its fixed memory pool with large batches or a stretched window
+fatal error about the size of the context's memory pool while evaluating a prompt
+scratch region overflows with a bigger batch of prompt tokens
+more memory than the cache itself goes to temporary buffers of the graph
 """,
     "pipeline-copies-buffer": """
 pipeline parallelism enabled uses more VRAM, compute buffer much larger with two GPUs
@@ -288,6 +303,8 @@ model bigger than what macOS gives the GPU
 metal command buffer failed insufficient memory on mac mini
 mac with 36 GB cannot load 30 GB model, ggml_metal error status 5
 server crashes with uncaught metal exception when cache grows beyond gpu memory
+apple gpu may use only part of unified memory, the rest cannot be allocated by metal
+allocation above the recommended working set makes the whole mac stutter or panic
 """,
     "prefill-activation-peak": """
 OOM during prefill of a long prompt, short prompts work, server started fine
@@ -359,6 +376,9 @@ pcie gen3 x4 egpu thunderbolt oculink bottleneck
 tensor parallelism does not scale, gpus wait for each other
 distributed inference over the network is slow
 prompt processing drops when model is spread over four gpus
+splitting rows or tensors over the cards makes it slower than whole layers
+tensor parallel gives fewer tokens per second than one card, the bus is the limit
+synchronising the devices after each layer costs more than it saves
 """,
     "vram-spill-shared-memory": """
 shared GPU memory used on windows, very slow when VRAM full, no error
@@ -376,6 +396,9 @@ nvidia control panel setting sysmem fallback
 uses shared VRAM although dedicated VRAM is free, very slow, processor 100% GPU
 WDDM shared-memory spill near the vram limit, no error, throughput collapses
 unified memory option makes it use RAM first and slow
+windows lets the allocation pass and pages it to host ram, tokens crawl
+several times slower when the last gigabyte of video memory is used up, no crash
+hardware shared memory graph rises in the task manager while replies crawl
 """,
     "cpu-layer-offload": """
 ollama ps shows 40%/60% CPU/GPU when context is increased, slow
@@ -461,6 +484,10 @@ yarn enabled and answers got worse for short inputs
 add support for yarn or longrope to reach 128k
 --rope-freq-base --rope-freq-scale wrong value
 self extend, ntk alpha, extended context garbage
+gibberish as soon as more than the native length is used, scaling factor not set or wrong
+wrong frequency base read from the file, answers fall apart past the trained window
+linear scaling value applied twice or not at all
+old conversion without the scaling metadata speaks nonsense
 """,
     "context-shift": """
 context shift crash when the context is full
@@ -541,6 +568,11 @@ only 4096 tokens are processed of my long prompt
 every message starts a new dialogue with local models, no session context, history lost
 system prompt does not work on first round with ollama, model had no identity
 long notes give an incomplete prompt, only the end passed on, instructions cut off
+the instructions at the top are dropped as soon as much text is pasted
+with a lot of history the persona is gone, as if the instructions were never there
+answers as though it had seen only the tail of what was sent
+number of evaluated prompt tokens stays the same however much is sent
+tool list is longer than the default window so no tool is ever called
 """,
     "silent-truncation-half-window": """
 only half of num_ctx processed, prompt eval count is num_ctx/2
@@ -564,6 +596,9 @@ default parallel value scales or divides context wrongly
 each user gets a fraction of the context
 context limit hit at a quarter of configured size
 client sees full window but single session limit is smaller, parallel slots
+the window each request gets shrinks when the number of parallel sequences is raised
+total window divided, a single conversation is refused far below what was configured
+server says a smaller limit for one slot than the flag gave
 """,
     "kv-pool-exhausted": """
 requests preempted because KV cache is full, recompute preemption, throughput drops
@@ -599,6 +634,9 @@ context is reduced to the training length at load
 value of max model len rejected, larger than model config
 limit in the ui slider stops too early
 n_ctx_seq greater than n_ctx_train, possible training context overflow
+the engine cuts the maximum length to its sliding window size
+length limited to the original positions because scaling in the config is not understood
+cannot choose more than the value in the model config although scaling would allow it
 """,
     "default-ctx-tier-changed": """
 after update default context became 32k or 256k depending on VRAM and memory usage exploded
@@ -612,6 +650,8 @@ why is my context suddenly 256k
 default window picked from vram size
 after upgrade models moved to cpu because default context is larger
 fit lowers context automatically when memory is short
+the release raised the default window and now the layers spill
+default length follows the card's memory, so the same model needs more than before
 """,
     "server-config-not-applied": """
 context length setting ignored, server still starts with 4096
@@ -637,6 +677,11 @@ cannot change the context, stays at default whatever I choose
 gpu split list is not followed or respected any more
 context in the settings file is larger but only 500 or 2048 tokens work
 what I configured does not arrive at the backend, model configured with larger context still limited
+the value jumps back to another after the model is loaded
+slider says one number and the server log shows another
+override in the preset is dropped when the model is started on demand
+saved per model defaults are not used when loaded from the command line
+set the window to more but the runner is started with the old number
 """,
     "request-option-ignored": """
 num_ctx ignored through the openai compatible endpoint
@@ -760,6 +805,9 @@ context above 13k unsupported kernel shared memory error
 crash with new gpu generation, blackwell sm120, kernel not compiled
 crashed at 40k tokens in prefill while 32k works, illegal memory access
 index out of bounds assertion for long input length, specific sequence lengths
+first bad commit found by bisecting, crash in the attention kernel with certain shapes
+page fault in the gpu kernel with flash attention on, fine with it off
+illegal access only above some batch or length
 """,
     "concurrency-limit": """
 429 too many requests, proxy allows only some concurrent requests
@@ -772,6 +820,9 @@ second request rejected while first one is running
 too many parallel requests refused by the gateway
 HTTP 429 from local proxy with several agents in parallel
 only one request is served at a time, others are refused
+server busy please try again, pending requests over the maximum
+an automation sends many calls at once and some are turned away
+reply 503 because the queue of waiting requests is at its limit
 """,
     "prompt-cache-miss-swa-hybrid": """
 forcing full prompt re-processing due to lack of cache data, SWA or hybrid recurrent memory
@@ -818,6 +869,9 @@ some turns process all tokens, some only the new ones, roleplay front end
 every follow up request invalidates the context cache though history is unchanged
 per-turn content put first so the prefix cache barely applies
 volatile text in the system prompt, regenerated each turn, breaks caching
+tool list or memory notes at the head differ between turns, so the rest is computed again
+the client trims old messages and so every turn starts from zero
+time of day or a random id in the first lines defeats the cache
 """,
     "prompt-cache-evicted": """
 cache lost when another request comes in between, title generation evicts slot
@@ -995,6 +1049,15 @@ hang during prefill with multiple requests
 hangs without logs, full model reload needed
 prompt waits for an answer that never comes, requires reload
 after reload of a model the server never recovers and must be restarted
+a request that was cancelled goes on computing and holds its slot, the next one waits
+the client is gone but generation continues to the maximum, nothing is aborted
+abandoned streams keep the scheduler busy, new requests queue behind ghosts
+freezes after some hours of normal use with no line in the log
+cancelling one stream also kills another that was running
+works for an hour, then every reply is empty until the process is started anew
+health probe still answers but no completion ever finishes
+worker stays at full load with nothing to do after the connection was closed
+stopping generation in the ui leaves the backend computing
 """,
     "driver-kernel-bug": """
 after driver or macos update crashes with long prompts, kernel panic
@@ -1030,6 +1093,8 @@ docker container fails to use gpu after idle time, allocation lost after idle pe
 initially used the gpu but not any more after a period of time
 switches to using only CPU after a couple of days, restarting the container makes it work again
 not using GPU after the model was unloaded, runs on CPU then
+falls back to the processor in the middle of the day although it started on the card
+after a container ran for days nvml can no longer be initialised inside it
 """,
     "hardware-fault": """
 PC shuts down or reboots under load, power supply

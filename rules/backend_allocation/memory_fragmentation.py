@@ -27,6 +27,7 @@ from rules.facts import (
     FAILURE_ABOUT,
     TOLD_CHANGED,
     TOLD_FRESH_START,
+    TOLD_GPU_SEEN,
     TOLD_MEMORY_GROWS,
     TOLD_OTHERS_ON_GPU,
     TOLD_RANDOM_RELOAD,
@@ -78,6 +79,11 @@ RULE = Rule(
             if_false=-STRONG,
         ),
         Clue(words("Memory of the device grows over hours."), TOLD_MEMORY_GROWS.one_of("gpu", "both"), if_true=SLIGHT),
+        Clue(
+            words("The server lost the card, and computes on the processor."),
+            TOLD_GPU_SEEN.one_of("unused", "gone"),
+            if_true=-STRONG,
+        ),
         Clue(words("Page-locked host memory was asked for."), ALLOC_PLACE.is_("pinned"), if_true=-FAIR),
     ),
     tests=(

@@ -23,6 +23,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of
 from rules.facts import (
+    FAILURE_ABOUT,
     FAILURE_KINDS,
     TOLD_CHANGED,
     TOLD_FRESH_START,
@@ -34,6 +35,20 @@ from rules.facts import (
     TOLD_SHORT_IS_RIGHT,
     TOLD_WHEN,
 )
+
+_OTHERS_OWN = (
+    "gpu-memory",
+    "host-memory",
+    "one-piece",
+    "memory-guard",
+    "create-context",
+    "kernel",
+    "device-lost",
+    "machine-restarts",
+    "needs-setting",
+    "too-many",
+)
+"""Kinds of failure that have causes of their own. A refusal, a time limit, or silence, may also be a server's that went wrong."""
 
 RULE = Rule(
     cause="server-state-bug",
@@ -47,15 +62,14 @@ RULE = Rule(
         ),
         Clue(words("A new, empty chat fails too."), TOLD_NEW_CHAT.is_(False), if_true=FAIR, if_false=-FAIR),
         Clue(
-            words("The error is about the window, a shift or free cells, or an internal one."),
-            any_of(
-                FAILURE_KINDS.has("shift"),
-                FAILURE_KINDS.has("no-room"),
-                FAILURE_KINDS.has("too-long"),
-                FAILURE_KINDS.has("internal"),
-            ),
+            words("The error is about a shift or free cells, or an internal one."),
+            any_of(FAILURE_KINDS.has("shift"), FAILURE_KINDS.has("no-room"), FAILURE_KINDS.has("internal")),
             if_true=FAIR,
-            if_false=-FAIR,
+        ),
+        Clue(
+            words("The error is about memory, a kernel, the device or a setting."),
+            FAILURE_ABOUT.one_of(*_OTHERS_OWN),
+            if_true=-FAIR,
         ),
         Clue(
             words("It comes after a window was full, after hours, or now and then."),

@@ -47,7 +47,7 @@ RULE = Rule(
     cause="kv-quant-quality",
     prior={"forgetting": SLIGHT},
     clues=(
-        Clue(words("The cache has five bits or fewer."), KV_BITS < 5.9, if_true=FAIR, if_false=-SLIGHT),
+        Clue(words("The cache has five bits or fewer."), KV_BITS < 5.9, if_true=SLIGHT, if_false=-SLIGHT),
         Clue(
             words("The cache has a smaller type than 16 bits."),
             KV_SMALLER_TYPE_SET.is_(True),

@@ -28,6 +28,7 @@ from rules.facts import (
     PROMPT_CACHE_ON,
     RECURRENT,
     SLIDING_WINDOW,
+    SPEED_COMPLAINT,
     SWA_FULL,
     TOLD_CHANGED,
     TOLD_MODEL_KIND,
@@ -56,9 +57,15 @@ RULE = Rule(
             if_true=STRONG,
         ),
         Clue(
-            words("The model has sliding-window or recurrent layers."),
-            any_of(
-                RECURRENT.is_(True), SLIDING_WINDOW > 0, TOLD_MODEL_KIND.has("hybrid"), TOLD_MODEL_KIND.has("sliding")
+            words("The model has sliding-window or recurrent layers, and the speed is complained of."),
+            all_of(
+                any_of(
+                    RECURRENT.is_(True),
+                    SLIDING_WINDOW > 0,
+                    TOLD_MODEL_KIND.has("hybrid"),
+                    TOLD_MODEL_KIND.has("sliding"),
+                ),
+                SPEED_COMPLAINT.is_(True),
             ),
             if_true=FAIR,
             if_false=-FAIR,

@@ -62,9 +62,14 @@ RULE = Rule(
         Clue(words("The cards wait rather than compute."), TOLD_BUSY.one_of("neither", "gpu-low-power"), if_true=FAIR),
         Clue(words("Shared memory is in use."), TOLD_SHARED_MEMORY.is_(True), if_true=-FAIR),
         Clue(
-            words("It fails for lack of memory."),
+            words("It fails for lack of memory, or the device or the machine goes down."),
             any_of(
-                FAILURE_KINDS.has("gpu-memory"), FAILURE_KINDS.has("one-piece"), FAILURE_KINDS.has("create-context")
+                FAILURE_KINDS.has("gpu-memory"),
+                FAILURE_KINDS.has("one-piece"),
+                FAILURE_KINDS.has("create-context"),
+                FAILURE_KINDS.has("kernel"),
+                FAILURE_KINDS.has("device-lost"),
+                FAILURE_KINDS.has("machine-restarts"),
             ),
             if_true=-STRONG,
         ),

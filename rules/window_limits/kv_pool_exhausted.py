@@ -45,7 +45,7 @@ RULE = Rule(
                 WINDOW_UNIFIED.is_(True),
                 all_of(WINDOW_SLOTS > 1, WINDOW_SHARE_OF_ASKED > 0.95),
             ),
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-FAIR,
         ),
         Clue(

@@ -23,6 +23,8 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
+    CRASH_SEEN,
+    FAILURE_KINDS,
     FAILURE_OF_SHARE,
     REFUSED_BELOW_ASKED,
     TOLD_SLOTS_SET,
@@ -60,6 +62,18 @@ RULE = Rule(
             words("The beginning of the text is lost, or things are made up that stand in it."),
             any_of(TOLD_WHAT_IS_WRONG.has("beginning-lost"), TOLD_WHAT_IS_WRONG.has("made-up")),
             if_true=SLIGHT,
+        ),
+        Clue(
+            words("It crashed, or failed for lack of memory, rather than refusing or cutting a prompt."),
+            any_of(
+                CRASH_SEEN.is_(True),
+                FAILURE_KINDS.has("gpu-memory"),
+                FAILURE_KINDS.has("host-memory"),
+                FAILURE_KINDS.has("create-context"),
+                FAILURE_KINDS.has("kernel"),
+                FAILURE_KINDS.has("device-lost"),
+            ),
+            if_true=-FAIR,
         ),
         Clue(words("The number of slots was set by hand."), TOLD_SLOTS_SET.is_("set"), if_true=SLIGHT),
     ),

@@ -30,6 +30,34 @@ def test_a_sentence_names_its_mechanism(said: str, cause: str) -> None:
     assert cause in mechanisms("", [said])
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("After the client disconnects, the server keeps generating and never frees the slot.", "server-state-bug"),
+        ("The scheduler hangs after serving for some hours.", "server-state-bug"),
+        ("The new default context length takes far more memory.", "default-ctx-tier-changed"),
+        ("Memory access fault by GPU with flash attention on.", "backend-kernel-bug"),
+    ],
+)
+def test_a_trouble_is_told_by_what_happens(said: str, cause: str) -> None:
+    assert cause in mechanisms("", [said])
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("The server does not stop after the client disconnects.", "client-proxy-timeout"),
+        ("KV cache quantization is broken for this model.", "prompt-cache-not-implemented"),
+        ("The default context size is larger than before and fills the memory.", "silent-truncation-default-ctx"),
+        ("The cache pool holds the full-attention layers of Qwen.", "kv-pool-exhausted"),
+        ("I run Nous-Yarn-Mistral and get garbage.", "rope-scaling-misuse"),
+        ("The clocks of the two machines drift over a day.", "long-session-drift"),
+    ],
+)
+def test_a_word_of_the_trade_that_means_something_else_names_nothing(said: str, cause: str) -> None:
+    assert cause not in mechanisms("", [said])
+
+
 def test_the_order_of_the_words_does_not_matter() -> None:
     pieces = ["mixed K and V cache types", "on the CPU", "very slow"]
     for order in permutations(pieces):

@@ -154,3 +154,72 @@ def test_what_sounds_like_a_trouble_and_is_none(said: str, question: str, value:
     told = answers_of(f"# Trouble\n\n{said}\n").get(question, ())
     assert value != told
     assert value not in (told if isinstance(told, (list, tuple)) else ())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "A reasoning model is used.",
+        "The GPU kernel spins in an endless loop.",
+        "Reason: the queue was empty.",
+    ],
+)
+def test_words_of_programs_are_no_complaint_about_answers(told: str) -> None:
+    wrong = answers_of(f"# It stops\n\n{told}\n").get("what_is_wrong", ())
+    assert not {"reasoning", "repeats", "lost-thread"} & set(wrong)
+
+
+def test_a_server_that_goes_on_after_its_client_left_has_no_time_limit() -> None:
+    told = "# Work goes on\n\nThe client disconnects, but the server keeps processing the request for minutes.\n"
+    assert answers_of(told).get("error_kind") != "timeout"
+
+
+def test_another_settings_number_is_no_failing_length() -> None:
+    told = (
+        "# Out of memory\n\nIt crashes with max_new_tokens above 2000 tokens and blas batch size of some 2048 tokens.\n"
+    )
+    assert "fails_at" not in answers_of(told)
+
+
+def test_a_commit_found_by_bisecting_is_a_changed_server() -> None:
+    told = "# Crash\n\nIt crashes on long prompts. git bisect shows the first bad commit.\n"
+    assert "server" in answers_of(told).get("changed", ())
+
+
+@pytest.mark.parametrize(
+    "told", ["It ignores the system prompt.", "The system prompt is simply ignored.", "It ignores all of the context."]
+)
+def test_an_ignored_prompt_is_a_lost_beginning(told: str) -> None:
+    answers = answers_of(f"# Strange answers\n\n{told} Short prompts are fine.\n")
+    assert "beginning-lost" in answers.get("what_is_wrong", ())
+
+
+def test_a_variable_without_a_value_does_not_take_the_next_ones_name() -> None:
+    told = settings_of(
+        "It is slow.\n\n```\nOLLAMA_FLASH_ATTENTION:false OLLAMA_KV_CACHE_TYPE: OLLAMA_LLM_LIBRARY: OLLAMA_NUM_PARALLEL:2\n```\n"
+    )
+    assert "kv_type_k" not in told
+    assert told["parallel"] == 2
+
+
+def test_a_crash_at_start_is_no_window_divided_by_slots() -> None:
+    told = """# It dies at once
+```
+llama_context: n_seq_max     = 2
+llama_context: n_ctx         = 16384
+llama_context: n_ctx_seq     = 8192
+srv    load_model: initializing slots, n_slots = 2
+Illegal instruction (core dumped)
+```
+It ends with SIGILL.
+"""
+    judgement, _facts = judge_evidence(EvidenceSet(read_pasted(told)), "triage")
+    (slots,) = [one for one in judgement.findings if one.cause == "slots-divide-ctx"]
+    assert slots.band not in {"likely", "confirmed"}
+
+
+def test_a_cache_of_four_bits_and_a_complaint_are_not_enough() -> None:
+    told = "# Worse answers\n\n`llama-server -c 16384 -ctk q4_0 -ctv q4_0 -fa on`\n\nThe reasoning is bad and tool calls fail.\n"
+    judgement, _facts = judge_evidence(EvidenceSet(read_pasted(told)), "triage")
+    (quant,) = [one for one in judgement.findings if one.cause == "kv-quant-quality"]
+    assert quant.band == "possible"
