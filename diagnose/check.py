@@ -184,7 +184,7 @@ def check(
         subject = subject_of(seen, settings)
         ends = (begun + CHECK_S) if not full else time.monotonic() + FULL_S
         truncation = _truncation(
-            server, subject.window.in_force, settings, ui, sent, ends, tokenizer=tokenizer, path=path, full=full
+            server, subject.window.in_force or _window_by_command(seen), settings, ui, sent, ends, tokenizer=tokenizer, path=path, full=full
         )
         if truncation.window is None and not truncation.would_cost_tokens and look.no_model(seen):
             truncation = truncation.model_copy(update={"message": look.no_model(seen)})
@@ -266,6 +266,16 @@ def _model_path(seen: EvidenceSet, settings: dict[str, Setting]) -> str | None:
         return told[-1]
     setting = settings.get("model_path")
     return setting.value if setting is not None and isinstance(setting.value, str) else None
+
+
+def _window_by_command(seen: EvidenceSet) -> int | None:
+    """Give the window of a server that keeps it to itself: what its command asks for, or its default where a command was seen that asks for none."""
+    readings = [one for _record, one in seen.of(WindowReading)]
+    asked = [one.asked for one in readings if one.asked]
+    if asked:
+        return asked[-1]
+    commands = [one for record, one in seen.of(Configuration) if record.source == "process" and one.command]
+    return next((one.default for one in readings if one.default), None) if commands else None
 
 
 def _truncation(

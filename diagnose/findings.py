@@ -72,6 +72,13 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     restarts = [one for _evidence, one in evidence.of(Restarted) if one.because == "died"]
     if restarts:
         said.append(words("The server died and was started again, this many times: {count}.", count=len(restarts)))
+    if any(one.because == "swapped" for _evidence, one in evidence.of(Restarted)):
+        said.append(
+            words(
+                "The model was unloaded and loaded again while it was measured: another model took its place for a while, or its time to live was over. "
+                "What was kept in its prompt cache was lost then, and one request waited for the load."
+            )
+        )
     return tuple(said)
 
 

@@ -22,6 +22,7 @@ from diagnose.run_logs import before_stop, events_now, read_logs
 from diagnose.running import Walk
 from diagnose.shape import Shape, shape_of, window_of
 from diagnose.snapshots import snapshot_of
+from probes.backends.base import Backend
 from probes.backends.commands import parse_command
 from probes.base import ProbeContext, Progress
 from probes.control import types_in
@@ -31,10 +32,11 @@ from probes.evidence.damage import NextTokens
 from probes.evidence.errors import CouldNotLookError, CtxDoctorError, LaunchFailedError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
-from probes.evidence.request import TURNED_AWAY, Launch, RequestError, TruncationReading
+from probes.evidence.request import TURNED_AWAY, Launch, RequestError, Restarted, TruncationReading
 from probes.evidence.rungs import LadderPlan, RecallBase, RungResult, WayOfAsking
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
+from probes.process import ServerProcess
 
 LEAST_S = 3.0
 """With less than this left, no probe is begun."""
@@ -162,9 +164,24 @@ def _look_again(one: Walk) -> None:
         *look.at_process(process, why, fresh.engine, one.run, fresh.model),
         *look.at_machine(one.run, process.pid if process else None, "after run"),
     ]
+    _note_swap(one, process, fresh)
     files = [piece for piece in one.case.evidence(one.run).all if piece.kind in {ModelFile.kind, Launch.kind}]
     snapshot = read_back(EvidenceSet([*files, *again]), "after", events=events_now(one))
     one.add(found(snapshot, source="measured", run=one.run, origin="configuration"))
+
+
+def _note_swap(one: Walk, process: ServerProcess | None, fresh: Backend) -> None:
+    """Keep that another process holds the model now, where something stands before it that unloads and loads it."""
+    origins = {
+        piece.origin
+        for piece in one.case.evidence(one.run).all
+        if piece.kind == Configuration.kind and piece.source == "process"
+    }
+    if process is None or fresh.holder() == fresh.http.base_url or f"process {process.pid}" in origins or not origins:
+        return
+    why = "the model was unloaded and loaded again while it was measured"
+    swapped = Restarted(because="swapped", healthy=True, seconds=0.0, why=why)
+    one.add(found(swapped, source="measured", run=one.run, origin=f"process {process.pid}"))
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------------------------

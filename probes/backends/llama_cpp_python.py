@@ -1,13 +1,15 @@
 """llama-cpp-python's server: a tokenizer, exact refusals, no window over HTTP.
 
-It serves one request at a time. A stream says nothing of its counts; one whose prompt is too long breaks off without a word, where the same in one
-piece is refused with its numbers; one during which another request comes is ended at once, as if it were done, but without a reason to finish
-(``interrupt_requests``). Of several models it keeps one loaded, and any request that names another, or none, loads that one.
+It serves one request at a time. A stream says nothing of its counts, an answer in one piece does. A stream whose prompt is too long breaks off without a
+word, where the same in one piece is refused with its numbers; one during which another request comes is ended at once, as if it were done, but without
+a reason to finish (``interrupt_requests``). Of several models it keeps one loaded, and any request that names another, or none, loads that one.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
@@ -95,6 +97,30 @@ class LlamaCppPython(OpenAiCompatible):
         except CtxDoctorError:
             return reading, total_s
         return (again, total_s) if again.error is not None else (reading, total_s)
+
+    def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
+        """As everywhere. An answer of one token is asked for in one piece: it comes at the same moment, and is told with its counts."""
+        return super().request(replace(ask, stream=False) if ask.max_tokens == 1 else ask)
+
+    def complete(self, ask: Ask) -> Completion:
+        """As everywhere. The prompt of a stream is counted by the server's tokenizer: it is read whole, or refused.
+
+        An answer that ended for its length has the tokens that were asked for; else its text is counted. A chat's prompt stays uncounted.
+        """
+        told = super().complete(ask)
+        if told.error is not None or told.prompt_tokens is not None:
+            return told
+        counted: dict[str, int] = {}
+        with contextlib.suppress(CtxDoctorError):
+            generated = self.count_tokens(told.text) if told.text else 0
+            # near the window fewer are made than were asked for, and the reason to end is the same
+            full = told.finish == "length" and generated >= ask.max_tokens // 2
+            counted["generated_tokens"] = ask.max_tokens if full else generated
+            if ask.prompt is not None:
+                counted["prompt_tokens"] = self._count(ask.salt + ask.prompt)
+                if ask.salt and not ask.use_cache:
+                    counted["processed_tokens"] = counted["prompt_tokens"]
+        return told.model_copy(update=counted)
 
     def tokenize(self, text: str) -> Sequence[int]:
         """``POST /extras/tokenize``; it puts the beginning-of-text token in front (counting takes it off)."""

@@ -68,6 +68,10 @@ class LlamaRouter(LlamaCpp):
 
     name: ClassVar[str] = "llama.cpp"
 
+    def __init__(self, http: Http, model: str | None = None) -> None:
+        super().__init__(http, model)
+        self._settled = False
+
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:
         """By ``/props`` with ``"role": "router"``."""
@@ -128,13 +132,15 @@ class LlamaRouter(LlamaCpp):
             self.chosen()
 
     def _settle(self) -> None:
-        """Make sure that there is a loaded model to ask, before anything is asked of it."""
-        if self.model is None or self._props is None:
+        """Make sure that the model was loaded when it was first asked for anything. One that was evicted since is loaded again by what it is sent."""
+        if not self._settled:
             self.model = self.chosen().name
+            self._settled = True
 
     def _ask_props(self) -> dict[str, Any]:
         if self._props is None:
-            self._settle()
+            self.model = self.chosen().name
+            self._settled = True
             reply = self.http.get(f"/props?model={quote(self.model or '', safe='')}&autoload=false")
             if reply.status != 200:
                 raise NotOfferedError(f"/props of model {self.model!r} answered HTTP {reply.status}")

@@ -177,13 +177,9 @@ class LlamaSwap(Backend):
             self.chosen()
 
     def forget(self) -> None:
-        """Forget what the server behind told; and which one it is, if its model runs no more: to ask that one would load it."""
-        try:
-            mine = self.chosen()
-        except NotOfferedError:
-            self._behind = None
-            raise
-        if self._behind is not None and mine.name == self.model:
+        """Forget what the server behind told. NotOfferedError where its model runs no more: then there is nothing to be asked."""
+        self.chosen()
+        if self._behind is not None:
             self._behind.forget()
 
     def behind(self) -> Backend:
@@ -207,6 +203,9 @@ class LlamaSwap(Backend):
         try:
             inner = self.behind().identity()
         except NotOfferedError as error:
+            if self._behind is not None:
+                # it was looked at, and is not running just now
+                raise
             return BackendIdentity(
                 name=self.name,
                 version=self.version(),

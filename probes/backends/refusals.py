@@ -51,7 +51,7 @@ _EXCEEDS: tuple[re.Pattern[str], ...] = tuple(
         # vLLM, OpenAI, llama-cpp-python
         rf"maximum context length is {_W} tokens\W+however, your prompt contains {_P} input tokens",
         rf"maximum context length is {_W} tokens\W+however, your (?:prompt|messages|request)s? (?:contains|has|resulted in) {_P} (?:input )?tokens",
-        rf"maximum context length is {_W} tokens\W+however, you requested {_N} tokens \({_P} in (?:the|your) (?:messages|prompt)",
+        rf"maximum context length is {_W} tokens\W+however,? you requested {_N} tokens \({_P} in (?:the|your) (?:messages|prompt)",
         rf"maximum context length is {_W} tokens and your request has {_P} input tokens",
         rf"decoder prompt \(length {_P}\) is longer than the maximum model length of {_W}",
         rf"passed {_P} input tokens? and requested {_N} output tokens?\W+however, the model'?s context length is only {_W}",

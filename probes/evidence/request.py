@@ -180,10 +180,13 @@ class Launch(Payload):
 
 
 class Restarted(Payload):
-    """A server that was started here was started anew within a run: it had died, or a request was to be sent to a fresh one."""
+    """A server was started anew within a run.
+
+    One that was started here had died, or a request was to be sent to a fresh one; or what stands before it had unloaded its model (``swapped``).
+    """
 
     kind: ClassVar[str] = "restarted"
-    because: Literal["died", "fresh"]
+    because: Literal["died", "fresh", "swapped"]
     healthy: bool
     seconds: float = Field(ge=0)
     log_path: Text | None = None

@@ -15,8 +15,8 @@ _OUTER = {
     "ollama": "ollama",
     "koboldcpp": "koboldcpp",
     "lmstudio": "lm-studio",
-    "textgen": "text-generation-webui",
-    "llamacpp_python": "llama-cpp-python",
+    "text-generation-webui": "text-generation-webui",
+    "llama-cpp-python": "llama-cpp-python",
     "ik": "ik_llama.cpp",
     "beellama": "beellama.cpp",
 }

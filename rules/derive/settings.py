@@ -100,8 +100,8 @@ def backend(sight: Sight) -> Iterator[Reading]:
 
 
 _WRITES: Mapping[str, str] = {
-    "ollama": "ollama", "koboldcpp": "koboldcpp", "lmstudio": "lm-studio", "textgen": "text-generation-webui", "llamacpp_python": "llama-cpp-python",
-    "ik": "ik_llama.cpp", "beellama": "beellama.cpp", "vllm": "vllm", "sglang": "sglang", "tabbyapi": "tabbyapi", "mlx": "mlx_lm",
+    "ollama": "ollama", "koboldcpp": "koboldcpp", "lmstudio": "lm-studio", "text-generation-webui": "text-generation-webui",
+    "llama-cpp-python": "llama-cpp-python", "ik": "ik_llama.cpp", "beellama": "beellama.cpp", "vllm": "vllm", "sglang": "sglang", "tabbyapi": "tabbyapi", "mlx": "mlx_lm",
 }  # fmt: skip
 """Dialect → the server that writes it. llama.cpp's lines tell of no server: half of these have it inside."""
 _QUOTED = frozenset({"refused", "http", "generic-error", "generic-warning", "crash", "command"})

@@ -52,7 +52,7 @@ class Playing:
         ),
         ("koboldcpp-1.102", WindowReading(per_slot=8192, slots=1, in_force=8192)),
         ("tabbyapi-e632af41", WindowReading(per_slot=65_536, slots=4, pool=32_768, unified=True, in_force=32_768)),
-        ("llama-cpp-python-0.3.35", WindowReading(default=2048, slots=1)),
+        ("llama-cpp-python-0.3.36", WindowReading(default=2048, slots=1)),
         ("llama-manager-2026", WindowReading(in_force=167_936)),
         ("llama-swap-250", WindowReading(asked=65_536, trained=8192, per_slot=1024, slots=3, in_force=1024)),
         ("openai-compatible-proxy", WindowReading(in_force=16_384)),
@@ -84,7 +84,7 @@ def test_a_window_that_cannot_be_told_is_not_offered(name):
         ("koboldcpp-1.102", "1.102", "Mistral-7B"),
         ("tabbyapi-e632af41", None, "Q-exl3"),
         ("text-generation-webui-4.7.3", None, "Q.gguf"),
-        ("llama-cpp-python-0.3.35", "0.3.35", "m.gguf"),
+        ("llama-cpp-python-0.3.36", "0.3.36", "m.gguf"),
         ("llama-manager-2026", None, "big"),
         ("llama-swap-250", "b11434", "SmolLM2"),
         ("openai-compatible-proxy", None, "gpt-x"),
@@ -127,7 +127,7 @@ FIELDS = (
         ("koboldcpp-1.102", PROMPT, (7900, None, 7900, 6, 15.8, 0.18, "length")),
         ("tabbyapi-e632af41", PROMPT, (5000, None, 5000, 4, 2.5, 0.1, "length")),
         ("text-generation-webui-4.7.3", PROMPT, (120, None, 120, 2, None, None, "length")),
-        ("llama-cpp-python-0.3.35", PROMPT, (None, None, None, None, None, None, "length")),
+        ("llama-cpp-python-0.3.36", PROMPT, (14, None, 14, 4, None, None, "length")),
         ("llama-manager-2026", CHAT, (44, 0, 44, 2, 0.1, 0.05, "stop")),
         ("openai-compatible-proxy", CHAT, (20, 4, 16, 3, None, None, "stop")),
     ],
@@ -201,8 +201,11 @@ def test_thinking_is_kept_apart_and_counts_as_the_first_token():
         ("koboldcpp-1.102", "POST /v1/completions", "busy", ("busy", 503, None, None)),
         ("tabbyapi-e632af41", "POST /v1/completions", "too-long", ("exceeds-window", 400, 70_000, 65_536)),
         ("tabbyapi-e632af41", "POST /v1/completions", "job", ("exceeds-window", 400, None, 32_768)),
-        ("llama-cpp-python-0.3.35", "POST /v1/completions", "too-long", ("exceeds-window", 400, 3000, 2048)),
-        ("llama-cpp-python-0.3.35", "POST /v1/completions", "raw", ("exceeds-window", 500, 3000, 2048)),
+        ("llama-cpp-python-0.3.36", "POST /v1/completions", "too-long", ("exceeds-window", 400, 3000, 2048)),
+        ("llama-cpp-python-0.3.36", "POST /v1/completions", "breaks-off", ("exceeds-window", 400, 3000, 2048)),
+        ("llama-cpp-python-0.3.36", "POST /v1/chat/completions", "too-long", ("exceeds-window", 400, 3000, 2048)),
+        ("llama-cpp-python-0.3.36", "POST /v1/completions", "interrupted", ("busy", 0, None, None)),
+        ("llama-cpp-python-0.3.36", "POST /v1/completions", "raw", ("exceeds-window", 500, 3000, 2048)),
         ("llama-swap-250", "POST /upstream/coder/completion", "too-long", ("exceeds-window", 400, 1531, 1024)),
         ("llama-manager-2026", "POST /v1/chat/completions", "late", ("exceeds-window", 500, 200_000, 167_936)),
     ],
@@ -328,11 +331,11 @@ def test_vllm_tells_what_became_of_drafts():
         ("tabbyapi-e632af41", 2),
         ("text-generation-webui-4.7.3", 3),
         ("llama-swap-250", 3),
-        ("llama-cpp-python-0.3.35", 0),
+        ("llama-cpp-python-0.3.36", 3),
     ],
 )
 def test_the_servers_own_tokenizer_counts(name, tokens):
-    """Exact counts from the server; llama-cpp-python adds as many to an empty text as this recording has."""
+    """Exact counts from the server, without what it adds to every text."""
     with Playing(name) as (_server, backend):
         assert backend.count_tokens("some text") == tokens
 
@@ -493,6 +496,30 @@ def test_mlx_is_confirmed_by_its_first_completion():
         server.answers["POST /v1/completions"] = {"json": {"choices": [{"text": "x", "finish_reason": "stop"}]}}
         backend.complete(PROMPT)
         assert backend.identity().name == "openai-compatible"
+
+
+def test_llama_cpp_python_of_several_models_is_asked_for_none_that_was_not_named():
+    """A request that names another model, or none, would load it."""
+    with Playing("llama-cpp-python-0.3.36") as (server, backend):
+        server.choose["GET /v1/models"] = "several"
+        for act in (backend.model_identity, lambda: backend.complete(PROMPT), lambda: backend.count_tokens("x")):
+            with pytest.raises(NotOfferedError, match="--model"):
+                act()
+        assert all(method == "GET" for method, _path, _body in server.asked)
+    with Playing("llama-cpp-python-0.3.36", "small") as (server, backend):
+        server.choose["GET /v1/models"] = "several"
+        backend.count_tokens("x")
+        backend.complete(PROMPT)
+        assert {body["model"] for method, _path, body in server.asked if method == "POST"} == {"small"}
+
+
+def test_llama_cpp_python_tells_counts_in_one_piece_only():
+    """So one token is asked for in one piece, and a stream's prompt is counted by the tokenizer."""
+    with Playing("llama-cpp-python-0.3.36") as (server, backend):
+        server.choose["POST /v1/completions"] = "whole"
+        told = backend.complete(Ask(prompt="x", max_tokens=1))
+        assert (told.prompt_tokens, server.bodies("/v1/completions")[0]["stream"]) == (14, False)
+        assert server.bodies("/extras/tokenize/count") == []
 
 
 def test_koboldcpp_counts_only_its_own_request():

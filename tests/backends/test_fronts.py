@@ -63,6 +63,27 @@ def test_no_look_follows_a_model_that_was_unloaded():
             assert not any("upstream" in path for path in server.paths)
 
 
+def test_a_completion_loads_again_what_was_unloaded_since():
+    """A run that has begun goes on: what is sent to its model brings it back. Before the first look nothing is sent to a model that is not loaded."""
+    with played(SWAP, "coder") as (server, backend):
+        backend.window()
+        server.choose["GET /running"] = "another"
+        with pytest.raises(NotOfferedError):
+            backend.forget()
+        assert backend.identity().name == "llama.cpp"
+        assert backend.complete(Ask(prompt="x")).error is None
+    with Loopback.playing(ROUTED) as server, Http(server.url) as http:
+        backend = recognise(http, model="big")
+        backend.window()
+        server.answers["GET /v1/models"]["json"]["data"][0]["status"]["value"] = "unloaded"
+        backend.forget()
+        with pytest.raises(NotOfferedError):
+            backend.window()
+        assert backend.complete(Ask(prompt="x")).error is None
+        with pytest.raises(NotOfferedError):
+            recognise(http, model="big").complete(Ask(prompt="x"))
+
+
 def test_a_completion_of_a_model_that_does_not_start_is_an_error_of_the_server():
     """With llama-swap's own words."""
     with played(SWAP) as (server, backend):

@@ -182,6 +182,8 @@ def test_another_clients_model_in_the_middle(http):
     assert states(http) == {"author/small": "ready"}
     assert backend.busy() is None
     with pytest.raises(NotOfferedError):
+        backend.forget()
+    with pytest.raises(NotOfferedError):
         recognise(http, model="coder").window()
     assert states(http) == {"author/small": "ready"}
     told = backend.complete(Ask(prompt="hello there", max_tokens=2))

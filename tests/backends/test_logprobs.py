@@ -70,7 +70,7 @@ SHAPES = [
         of_protocol(OF_CHAT, chat=True),
         {"logprobs": True, "top_logprobs": 3},
     ),
-    ("llama-cpp-python-0.3.35", ASK, "POST /v1/completions", of_protocol(OF_COMPLETION), {"logprobs": 3}),
+    ("llama-cpp-python-0.3.36", ASK, "POST /v1/completions", of_protocol(OF_COMPLETION), {"logprobs": 3}),
     ("tabbyapi-e632af41", ASK, "POST /v1/completions", of_protocol(OF_COMPLETION), {"logprobs": 3}),
     ("tabbyapi-e632af41", CHAT, "POST /v1/chat/completions", of_protocol(OF_CHAT, chat=True), {"top_logprobs": 3}),
     (
@@ -232,7 +232,7 @@ def test_koboldcpp_tells_them_afterwards():
     ("name", "path", "message"),
     [
         (
-            "llama-cpp-python-0.3.35",
+            "llama-cpp-python-0.3.36",
             "/v1/completions",
             "logprobs is not supported for models created with logits_all=False",
         ),

@@ -158,6 +158,9 @@ def test_another_clients_model_in_the_middle(http):
     assert load(http, "small") == 200
     assert loaded(http) == ["small"]
     assert backend.busy() is None
+    backend.forget()
+    with pytest.raises(NotOfferedError):
+        backend.window()
     with pytest.raises(NotOfferedError):
         recognise(http, model="coder").window()
     assert loaded(http) == ["small"]

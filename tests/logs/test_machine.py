@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,15 @@ import pytest
 from diagnose.document import subject_of
 from probes.evidence.machine import Device, DeviceReadings
 from probes.evidence.records import Evidence, EvidenceSet, found
-from probes.logs import tail_events
-from probes.logs.machine import MOST_DEVICES, devices_in, program_in
+from probes.logs import read_log, tail_events
+from probes.logs.dialects import DIALECTS
+from probes.logs.machine import _INNER, _OUTER, MOST_DEVICES, devices_in, program_in
+from rules.catalogue import facts_of
+from rules.derive.settings import _WRITES
+from rules.facts import BACKEND
 
 MIB = 1 << 20
+RECORDED = Path(__file__).parents[1] / "recordings" / "logs"
 LLAMACPP = """ggml_cuda_init: found 2 CUDA devices (Total VRAM: 48248 MiB):
   Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24124 MiB
   Device 1: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24124 MiB
@@ -96,3 +102,21 @@ def test_the_document_names_them_and_a_drivers_word_goes_first() -> None:
     read = DeviceReadings(devices=(Device(id="GPU-1", name="RTX 3090", vendor="nvidia"),))
     subject = subject_of(EvidenceSet([*_evidence(LLAMACPP), found(read, source="machine", run=1)]), {})
     assert [one.id for one in subject.hardware.devices] == ["GPU-1"]
+
+
+def test_every_dialect_that_names_a_program_is_one():
+    """A name that no dialect has would never be seen."""
+    assert {*_INNER, *_OUTER, *_WRITES} <= {*DIALECTS}
+
+
+def test_llama_cpp_python_is_told_by_its_lines():
+    """Its own lines between those of llama.cpp; the time that it takes for reading a prompt is none, and gives no speed."""
+    events = list(read_log(RECORDED / "llama-cpp-python-0.3.36.log"))
+    program = program_in(events)
+    assert program is not None
+    assert program.name == "llama-cpp-python"
+    assert facts_of(EvidenceSet([found(event, source="log") for event in events])).value(BACKEND) == "llama-cpp-python"
+    timings = [event for event in events if event.event == "timing"]
+    assert {event.phase for event in timings} == {"generation"}
+    assert {2048} == {event.tokens for event in events if event.event == "window" and event.which == "in-force"}
+    assert [(event.tokens, event.limit) for event in events if event.event == "refused"] == [(3000, 2048)]

@@ -166,6 +166,10 @@ def _named_alloc(match: re.Match[str], fields: Fields) -> Found:
     return [("alloc-failed", fields)]
 
 
+TOO_FAST_TPS = 150_000
+"""Tokens that no model reads in a second."""
+
+
 def _timing(match: re.Match[str], fields: Fields) -> Found:
     fields["phase"] = {"prompt eval": "prefill", "eval": "generation", "total": "total"}[
         " ".join(match["what"].split())
@@ -174,6 +178,11 @@ def _timing(match: re.Match[str], fields: Fields) -> Found:
         return []
     if fields.get("tps") is None and fields.get("seconds"):
         fields["tps"] = round(fields["tokens"] / fields["seconds"], 4)
+    if fields["phase"] == "prefill" and (
+        not fields.get("seconds") or fields["tokens"] / fields["seconds"] > TOO_FAST_TPS
+    ):
+        # a program that leaves it to later to wait for the result, such as llama-cpp-python, stops the clock before the work is done
+        return []
     return [("timing", fields)]
 
 
