@@ -194,6 +194,8 @@ def _asked(evidence: EvidenceSet, *, running: bool) -> _Asked:
     if engine in SERVES_ONE and "parallel" not in configuration.settings:
         settings = replace(settings, parallel=1, kv_unified=False)
     settings = as_engine(settings, engine, _build_number(identity))
+    if _value(configuration, "swa_compress") is True:
+        settings = replace(settings, swa_full=False)
     if settings.ctx == 0 and running:
         settings = replace(settings, ctx=_ctx_in_force(evidence, settings) or 0)
     model = Model.read(file.path)

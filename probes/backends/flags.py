@@ -232,6 +232,7 @@ IK_ONLY: tuple[Flag, ...] = (
     _flag("kv_type_k_last", "text", "-ctk-last --cache-type-k-last"),
     _flag("kv_type_indexer", "text", "-ictk --indexer-cache-type-k"),
     _flag("draft_params", "text", "-draft --draft-params"),
+    _flag("swa_compress", "switch", "--swa-compress"),
 )
 
 BEELLAMA_ONLY: tuple[Flag, ...] = (

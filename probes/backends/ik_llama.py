@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
@@ -30,6 +31,11 @@ class IkReading(StreamReading):
                     self.finish = mark
             return True
         return False
+
+    def likeliest(self, event: Mapping[str, Any]) -> None:
+        """Its last event tells those of all positions again."""
+        if not (event.get("stop") is True and self.logprobs):
+            super().likeliest(event)
 
     def counts(self) -> dict[str, Any]:
         """Infer the cached part: prompt without what was processed; ``timings`` has no ``cache_n`` here."""

@@ -30,11 +30,12 @@ _OUT_OF_MEMORY = re.compile(
     r"out of memory|failed to allocate|insufficient memory|alloc(?:ation)? failed|compute error", re.IGNORECASE
 )
 _POOL = re.compile(
-    r"context size has been exceeded|failed to find a memory slot|no kv slot|kv cache is full", re.IGNORECASE
+    r"context size has been exceeded|failed to find a memory slot|no kv slot|kv cache is full|too big compared to kv size",
+    re.IGNORECASE,
 )
 _EXCEEDS = re.compile(
     r"request \((\d+) tokens\) exceeds the available context size \((\d+) tokens\)"
-    r"|exceeds the available context size|prompt is too (?:long|big)|too big compared to kv size",
+    r"|exceeds the available context size|prompt is too long",
     re.IGNORECASE,
 )
 

@@ -71,14 +71,14 @@ _EXCEEDS: tuple[re.Pattern[str], ...] = tuple(
         # without numbers
         r"exceeds? the (?:available |maximum |model'?s )*context (?:size|length|window)",
         r"prompt is longer than the context length currently available",
-        r"input prompt is too big compared to kv size",
         r"(?:input|prompt) (?:length )?exceeds the context",
         r"prompt is too long|too many (?:input )?tokens|input is too long|context_length_exceeded|context window (?:is )?(?:full|exceeded)",
         r"cannot truncate prompt with n_keep",
     )
 )
 _POOL = re.compile(
-    r"context size has been exceeded|failed to find (?:a )?memory slot|no kv slot|kv cache is full|could not find a kv slot"
+    r"input prompt is too big compared to kv size"
+    r"|context size has been exceeded|failed to find (?:a )?memory slot|no kv slot|kv cache is full|could not find a kv slot"
     r"|no available (?:kv )?cache blocks?|kv cache pool is full|(?:prefill|decode) out of memory",
     re.IGNORECASE,
 )

@@ -28,7 +28,7 @@ class CacheType(NamedTuple):
     quantised: bool = False
     fork: str = ""
     row: int = 0
-    """Bytes that each row takes besides."""
+    """Bytes that each row takes besides: of keys, each head is a row."""
     exact_tokens: int = 0
     """So many newest tokens of each stream are kept in f16 besides."""
 
@@ -168,6 +168,9 @@ def as_engine(settings: ContextSettings, engine: str | None, build: int | None) 
     if engine == "koboldcpp":
         # one cache for all sequences, and some room for holes in it
         settings = replace(settings, kv_unified=True, spare=KOBOLDCPP_SPARE)
+    if engine == "ik_llama.cpp":
+        # it keeps whole windows for layers that look at a part, but for its option --swa-compress
+        settings = replace(settings, swa_full=True)
     old = engine in {None, "llama.cpp"} and build is not None and build < FEWER_LOGITS
     if old or engine in _RESERVES_ALL:
         return replace(settings, outputs=max(1, settings.ubatch), wide_masks=old)
@@ -371,7 +374,10 @@ class _Builder:
                 name,
                 size,
                 tuple(kept),
-                tuple(self._bytes(self.type_k, row) for row in k_rows),
+                tuple(
+                    self._bytes(self.type_k, row, 1 if shape.compressed or width is not None else shape.kv_heads[layer])
+                    for layer, row in zip(kept, k_rows, strict=True)
+                ),
                 tuple(0 if only else self._bytes(self.type_v, row) for row in v_rows),
                 always_split,
                 exact_rows=tuple(2 * exact * (k + v) for k, v in zip(k_rows, v_rows, strict=True)) if exact else (),
@@ -395,14 +401,14 @@ class _Builder:
         rows = (shape.value_head(at) * (1 if single else shape.kv_heads[at]) for at in range(shape.layers_all))
         return max(rows)
 
-    def _bytes(self, kind: CacheType, row: int) -> int:
+    def _bytes(self, kind: CacheType, row: int, heads: int = 1) -> int:
         if row % kind.block:
             self.refused = self.refused or Refused(
                 f"a row of {row} elements is no multiple of the block size {kind.block} of {kind.name}",
                 "use f16 or another type for it",
             )
             return 0
-        return row // kind.block * kind.size + (kind.row if row else 0)
+        return row // kind.block * kind.size + (kind.row * max(1, heads) if row else 0)
 
 
 def _hybrid(build: _Builder, mode: str) -> list[int]:

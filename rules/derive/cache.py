@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from probes.evidence.events import LogEvent
 from probes.evidence.request import CacheReuse, ConcurrencyTrial, RequestError
 from probes.evidence.rungs import RungResult
+from probes.evidence.subject import ModelFile
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.facts import (
     BEGINNING_CHANGED,
@@ -30,8 +31,23 @@ FIRST_TOKENS = 4
 """Between these two, a cache that works found where two texts part: fewer tokens are a beginning that any two prompts share."""
 
 
+def _has_neither(sight: Sight, *, hybrid_too: bool) -> bool:
+    """Say whether the model is known to have no sliding window, and no recurrent layers where that counts, too."""
+    file = sight.last(ModelFile)
+    if file is not None:
+        windowless, stateless = not file[1].sliding_window, file[1].recurrent is False
+    else:
+        told = {
+            str(event.value)
+            for _evidence, event in sight.of(LogEvent)
+            if event.event == "model-info" and event.key == "n_swa"
+        }
+        windowless, stateless = told == {"0"}, False
+    return windowless and (stateless or not hybrid_too)
+
+
 @derivation(
-    reads=(CacheReuse, LogEvent, RungResult, ConcurrencyTrial),
+    reads=(CacheReuse, LogEvent, RungResult, ConcurrencyTrial, ModelFile),
     gives=(
         CACHED_ON_REPEAT, CACHED_ON_EXTENSION, CACHED_ON_RETURN, CACHE_OFF_WORKS, FULL_REPROCESS_SEEN, FULL_REPROCESS_REASON, CACHE_EVICTED_SEEN, CORRUPT_SEEN,
     ),
@@ -56,6 +72,9 @@ def reuse(sight: Sight) -> Iterator[Reading]:
                 continue
             # llama.cpp's own words leave open which of the two; both are one cause
             reason = "swa" if event.reason == "swa-or-hybrid" else event.reason or "unknown"
+            if reason == "swa" and _has_neither(sight, hybrid_too=event.reason == "swa-or-hybrid"):
+                # it calls that likely; a slot whose stored state could not be put back says the same
+                reason = "unknown"
             yield reading(
                 FULL_REPROCESS_REASON, reason if reason in FULL_REPROCESS_REASON.choices else "unknown", evidence
             )

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from probes.model_file.architectures import RULES
-from probes.model_file.context import CACHE_TYPES, ContextSettings, Refused, memory_of
+from probes.model_file.context import CACHE_TYPES, ContextSettings, Refused, as_engine, memory_of
 from probes.model_file.planner import Model
 from probes.model_file.shape import UnknownShapeError, read_shape
 
@@ -239,7 +239,7 @@ def test_forks_cache_types_have_their_own_sizes(model):
     path = model("llama", embedding_length=512, attention__head_count_kv=4)  # heads of 128, rows of 512
     per_row = {
         "q6_0": 512 // 32 * 26,
-        "q8_KV": 512 + 8,
+        "q8_KV": 512 + 4 * 8,  # of each head
         "turbo4": 512 // 128 * 66,
         "turbo3": 512 // 128 * 50,
         "kvarn5": 512 // 64 * 43,
@@ -251,6 +251,22 @@ def test_forks_cache_types_have_their_own_sizes(model):
     # as its documentation measured it
     measured = CACHE_TYPES["kvarn4"]
     assert 49_152 * 16_384 // measured.block * measured.size == 420 * 2**20
+
+
+def test_forks_allocate_more_than_the_window(model):
+    """KoboldCpp 1.116.1 made 2,304 cells for a window of 2,048, 4,352 and 1,152 for 4,096 and a sliding one of 512; ik_llama.cpp makes whole windows."""
+    plain, sliding = model("llama"), model("gemma3", name="g.gguf", attention__sliding_window=512)
+
+    def cells(path, engine, **more):
+        asked = as_engine(ContextSettings(**more), engine, None)
+        return [cache.cells for cache in memory_of(Model.read(path).plan(asked), asked).caches]
+
+    assert cells(plain, "koboldcpp", ctx=2048) == [2304]
+    assert cells(plain, "llama.cpp", ctx=2048) == [2048]
+    assert cells(sliding, "koboldcpp", ctx=4096) == [4352, 1152]
+    assert cells(sliding, "koboldcpp", ctx=4096, swa_full=True) == [4352, 4352]
+    assert cells(sliding, "ik_llama.cpp", ctx=4096) == [4096, 4096]
+    assert cells(sliding, "llama.cpp", ctx=4096) == [4096, 1024]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,18 @@ def _timings(match: re.Match[str], fields: Fields) -> Found:
     return [("timing", fields)]
 
 
+def _build(match: re.Match[str], _fields: Fields) -> Found:
+    """Its build; older mainline says the same, so it is no name."""
+    return [("program", {"version": f"{match['build']}-{match['commit']}"})] if match["build"] != "0" else []
+
+
 # fmt: off
 RULES: tuple[Rule, ...] = (
-    rule("refused", ("Input prompt is too big compared to KV size", "context_length_exceeded: "), r"Input prompt is too big compared to KV size|context_length_exceeded"),
+    rule("program", "HAVE_FANCY_SIMD is", r"=== HAVE_FANCY_SIMD is", name="ik_llama.cpp"),
+    rule("program", "build info | tid", r"build info \| tid=.* build=(?P<build>\d+) commit=\"(?P<commit>\w+)\"", make=_build),
+    rule("refused", "context_length_exceeded: ", r"context_length_exceeded"),
+    # a prompt that is longer than its window is refused before: this says that the cells are taken, or lie apart
+    rule("pool-full", "Input prompt is too big compared to KV size", reason="no-slot"),
     rule("pool-full", "KV cache is full - try increasing", reason="no-slot"),
     rule("model-info", "mla_attn  ", r"mla_attn\s*=\s*(?P<value>\d+)", key="mla_attn"),
     rule("cache-reuse", "======== Prompt cache: cache size", r"Prompt cache: cache size: (?P<count>\d+), n_keep: (?P<kept>-?\d+)(?:.*?f_keep:? (?P<similarity>[\d.]+))?", key="prompt-cache"),
