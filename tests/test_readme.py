@@ -75,8 +75,8 @@ def test_the_support_table_names_every_backend():
 ROWS = {
     "llama.cpp": "llama.cpp (`llama-server`)",
     "mlx_lm": "mlx_lm.server",
-    "ik_llama.cpp": "ik_llama.cpp, beellama.cpp",
-    "beellama.cpp": "ik_llama.cpp, beellama.cpp",
+    "ik_llama.cpp": "ik_llama.cpp",
+    "beellama.cpp": "beellama.cpp",
     "ollama": "Ollama",
     "lm-studio": "LM Studio",
     "vllm": "vLLM",
@@ -91,6 +91,7 @@ REAL = {
     "llama.cpp": "test_llamacpp_real.py",
     "mlx_lm": "test_mlx_real.py",
     "koboldcpp": "test_koboldcpp_real.py",
+    "ik_llama.cpp": "test_ik_real.py",
     "vllm": "test_vllm_real.py",
 }
 
