@@ -17,6 +17,7 @@ from probes.evidence.subject import Configuration, ModelIdentity, Setting, Windo
 
 BEGINNING = 64
 """So many characters of a prompt tell whether one goes on from another."""
+_MOST_FRESH = 16
 _LOOKED, _FOUND = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
 _PREFILLS, _PREFILL_S = "vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum"
 _DECODE_S = "vllm:request_decode_time_seconds_sum"
@@ -76,8 +77,8 @@ class Vllm(OpenAiCompatible):
 
     def __init__(self, http: Http, model: str | None = None) -> None:
         super().__init__(http, model)
-        self._fresh: tuple[str | None, str] = (None, "")
-        """How the last prompt began that the cache had to leave out, and its salt: what goes on from that text shares its blocks."""
+        self._fresh: dict[str, str] = {}
+        """How the last prompts began that the cache had to leave out → their salts: what goes on from such a text shares its blocks."""
         self._salts: bool | None = None
         self._tells_cached = self._tells_times = False
         """Whether its answers tell what came from the cache and how long it took (``--enable-prompt-tokens-details``, ``--enable-per-request-metrics``)."""
@@ -175,8 +176,11 @@ class Vllm(OpenAiCompatible):
         text = ask.prompt if ask.prompt is not None else str((ask.messages or ({},))[0].get("content", ""))
         begins = text[:BEGINNING]
         if not ask.use_cache:
-            self._fresh = (begins, secrets.token_hex(8))
-        return self._fresh[1] if begins == self._fresh[0] else None
+            self._fresh.pop(begins, None)
+            self._fresh[begins] = secrets.token_hex(8)
+            while len(self._fresh) > _MOST_FRESH:
+                self._fresh.pop(next(iter(self._fresh)))
+        return self._fresh.get(begins)
 
     def complete(self, ask: Ask) -> Completion:
         """Send one completion. What came from the cache, and the server's own times, are read off its counters where answers do not tell them."""

@@ -55,6 +55,7 @@ class Playing:
         ("llama-cpp-python-0.3.36", WindowReading(default=2048, slots=1)),
         ("llama-manager-2026", WindowReading(in_force=167_936)),
         ("llama-swap-250", WindowReading(asked=65_536, trained=8192, per_slot=1024, slots=3, in_force=1024)),
+        ("llama-swap-170", WindowReading(trained=8192, per_slot=1024, slots=3, in_force=1024)),
         ("openai-compatible-proxy", WindowReading(in_force=16_384)),
     ],
 )
@@ -238,12 +239,13 @@ def test_the_cache_is_kept_out_of_the_way():
         # what follows on a salted text is resumed from it
         backend.complete(Ask(prompt="ORBIT-17 = copper", salt=PROMPT.salt))
         assert server.bodies("/v1/completions")[3]["cache_salt"] == salts[2]
-        # and so is what goes on from the text that was sent cold last, but nothing else, and nothing that is to be as served
+        # and so is what goes on from a text that was sent cold, whatever came between, but nothing else, and nothing that is to be as served
+        backend.complete(Ask(prompt="c", use_cache=False))
         backend.complete(Ask(prompt="a", use_cache=True))
-        assert server.bodies("/v1/completions")[4]["cache_salt"] == salts[1]
+        assert server.bodies("/v1/completions")[5]["cache_salt"] == salts[1]
         backend.complete(Ask(prompt="b", use_cache=True))
         backend.complete(Ask(prompt="a", use_cache=True, cache_as_served=True))
-        assert all("cache_salt" not in body for body in server.bodies("/v1/completions")[5:])
+        assert all("cache_salt" not in body for body in server.bodies("/v1/completions")[6:])
     for name, path, key in (
         ("ollama-0.33.0", "/api/generate", "prompt"),
         ("sglang-0.5.23", "/generate", "text"),
