@@ -38,8 +38,8 @@ QUICK = 0.05
 """A second look may take this share of the time that is left, also where its tokens were not foreseen."""
 MOST_TOKENS = 1_200_000
 """A longer text is not written for this: what it would tell is not worth the minutes."""
-REFUSES_UNPROCESSED = frozenset({"llama.cpp", "vllm", "sglang", "tabbyapi", "llama-cpp-python", "ik_llama.cpp", "beellama.cpp"})
-"""Servers that check the length before they process anything."""
+REFUSES_UNPROCESSED = frozenset({"llama.cpp", "vllm", "sglang", "tabbyapi", "llama-cpp-python", "beellama.cpp"})
+"""Servers that check the length before they process anything. ik_llama.cpp does, and then reads the prompt all the same."""
 
 
 class TruncationProbe(Probe):

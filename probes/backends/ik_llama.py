@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
 from probes.backends.http import count, text_of
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of
-from probes.evidence.errors import BadAnswerError, NotOfferedError, StillLoadingError
+from probes.evidence.errors import BadAnswerError, CtxDoctorError, NotOfferedError, StillLoadingError
+from probes.evidence.request import Completion
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
+
+LONGEST_CLEARING_S = 120.0
+MOST_SLOTS = 64
 
 
 class IkReading(StreamReading):
@@ -133,6 +139,26 @@ class IkLlamaCpp(OpenAiCompatible):
             if value is not None
         }
         return Configuration(settings=settings)
+
+    def complete(self, ask: Ask) -> Completion:
+        """Send one completion. A prompt that is refused for its length is read all the same, and stays in its slot: that is cleared away."""
+        told = super().complete(ask)
+        if told.error is not None and told.error.error == "exceeds-window":
+            with contextlib.suppress(CtxDoctorError):
+                self._clear_away(ask.deadline_s)
+        return told
+
+    def _clear_away(self, deadline_s: float) -> None:
+        """Wait until the refused prompt was read, and put one token in each slot: else requests to other slots find no free cells, and fail."""
+        slots = count(self._props().get("total_slots")) or 1
+        ends = time.monotonic() + min(deadline_s, LONGEST_CLEARING_S)
+        while self.busy():
+            if time.monotonic() > ends:
+                return
+            time.sleep(0.2)
+        for slot in range(slots if 1 < slots <= MOST_SLOTS else 0):
+            body = {"prompt": " ", "n_predict": 1, "cache_prompt": False, "id_slot": slot, "stream": False}
+            self.http.post_json(self.completion_path, body, deadline_s=10)
 
     def request(self, ask: Ask) -> tuple[str, dict[str, Any]]:
         """Switch the cache off where asked; pin a slot where asked."""

@@ -18,6 +18,7 @@ from probes.evidence.subject import ModelIdentity, WindowReading
 _DUMMY_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200}
 _STOPPED = {0: "length", 1: "stop", 2: "stop"}
 MOST_IDS = 65_535
+CLOCKS_S = 0.05
 SETTLING_S = (0.1, 0.2, 0.4)
 _FLOOR = math.log(1e-4) + 1e-4
 """It tells no smaller probability than one in ten thousand: what is told as that is smaller, nobody knows how much."""
@@ -191,14 +192,20 @@ class KoboldCpp(OpenAiCompatible):
         if generated is not None:
             update["generated_tokens"] = generated
         counted = update.get("prompt_tokens", told.prompt_tokens)
-        window = self._window()
-        if counted is not None and window is not None and counted + ask.max_tokens >= window:
-            # Where the front was cut off, the salt went with it, and what is left may be known already.
+        window, read_s = self._window(), seconds(after.get("last_process_time")) or None
+        at_edge = counted is not None and window is not None and counted + ask.max_tokens >= window
+        if (
+            at_edge
+            and read_s is not None
+            and told.client_total_s is not None
+            and read_s > told.client_total_s + CLOCKS_S
+        ):
+            # Where the front was cut off, the salt went with it: what is left was known already, at least in part.
             told, update = told.model_copy(update={"processed_tokens": None}), {**update, "processed_tokens": None}
         processed = update.get("processed_tokens", told.processed_tokens)
         if processed is not None and processed == counted:
             # It tells the time of a token that it read, times all tokens of the prompt: right only where none was read before.
-            update["server_prompt_s"] = seconds(after.get("last_process_time")) or None
+            update["server_prompt_s"] = read_s
         update["server_generation_s"] = seconds(after.get("last_eval_time")) or None  # 0 is too short to be told
         stopped = after.get("stop_reason")
         if told.finish is None and isinstance(stopped, int):

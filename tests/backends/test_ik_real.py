@@ -100,6 +100,10 @@ def test_an_overlong_prompt(ik, backend):
         assert reading.verdict == "refused"
         assert told.error is not None
         assert told.error.error == "exceeds-window"
+    # what was refused is read all the same; after that every slot serves again
+    for slot in range(SLOTS):
+        fits = backend.complete(Ask(prompt="abcdefgh " * 200, max_tokens=1, use_cache=False, slot=slot))
+        assert (fits.error, fits.prompt_tokens) == (None, 1800)
 
 
 def test_what_its_log_tells(ik, backend):

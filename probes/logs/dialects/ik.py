@@ -34,6 +34,6 @@ RULES: tuple[Rule, ...] = (
     rule("window", "n_ctx_slot=", r"n_ctx_slot=(?P<tokens>\d+)", which="per-slot", key="slot"),
     rule("timing", ("n_tokens_second=", "n_prompt_tokens_processed="), r"(?P<what>prompt eval|generation eval|eval) time\s*=\s*(?P<seconds_ms>[\d.]+) ms /\s*(?P<tokens>\d+) (?:tokens|runs)\s*\(\s*[\d.]+ ms per token,\s*(?P<tps>[\d.]+)", make=_timings),
     rule("truncated", 'msg="input truncated', r"input truncated.*?n_ctx=(?P<limit>\d+).*?n_prompt_tokens=(?P<tokens>\d+)"),
-    rule("context-shift", 'msg="slot context shift', r"slot context shift.*?n_discard=(?P<count>\d+)"),
+    rule("context-shift", ('msg="slot context shift', "slot context shift | "), r"slot context shift.*?n_keep=(?P<kept>\d+).*?n_discard=(?P<count>\d+)|slot context shift.*?n_discard=(?P<count2>\d+)"),
 )
 # fmt: on
