@@ -183,11 +183,15 @@ def check(
         settings = settings_of(seen)
         subject = subject_of(seen, settings)
         ends = (begun + CHECK_S) if not full else time.monotonic() + FULL_S
-        truncation = _truncation(
-            server, subject.window.in_force or _window_by_command(seen), settings, ui, sent, ends, tokenizer=tokenizer, path=path, full=full
-        )
+        window = subject.window.in_force or _window_by_command(seen)
+        truncation = _truncation(server, window, settings, ui, sent, ends, tokenizer=tokenizer, path=path, full=full)
         if truncation.window is None and not truncation.would_cost_tokens and look.no_model(seen):
             truncation = truncation.model_copy(update={"message": look.no_model(seen)})
+    if truncation.verdict == "refused" and truncation.processed and not subject.window.in_force:
+        # a refusal with its numbers tells the window of a server that keeps it to itself
+        subject = subject.model_copy(
+            update={"window": subject.window.model_copy(update={"in_force": truncation.window})}
+        )
     ui.finish_progress()
     believed = tuple(
         one.model_copy(update={"path": at_home(one.path) if one.path else None})

@@ -24,6 +24,9 @@ Values = dict[str, Any]
 
 GIB = 2**30
 LONG_WINDOW = 32_768
+LLAMA_CPP_PYTHON_WINDOW = 2048
+"""The window that llama-cpp-python takes when none is set."""
+MUCH_FOR_SCORES = GIB // 2
 LLAMA = frozenset({"llama.cpp", "ik_llama.cpp", "beellama.cpp", "llama-manager", "llama-swap"})
 CUTS_SILENTLY = frozenset({"ollama", "koboldcpp", "text-generation-webui", "lm-studio"})
 """Servers that are known to shorten a prompt above their window instead of refusing it."""
@@ -246,6 +249,17 @@ def _rope_by_hand(seen: Seen) -> Values | None:
     if not given or _base_differs(seen) is not None:
         return None
     return {"settings": ", ".join(f"{name} = {seen.value(name)}" for name in given)}
+
+
+def _scores_kept(seen: Seen) -> Values | None:
+    vocabulary = seen.file.vocabulary if seen.file is not None else None
+    if seen.backend != "llama-cpp-python" or not seen.command_seen or not vocabulary:
+        return None
+    if seen.value("logits_all") is False:
+        return None
+    tokens = seen.window.in_force or seen.window.asked or LLAMA_CPP_PYTHON_WINDOW
+    kept = 4 * vocabulary * tokens
+    return {"tokens": tokens, "size": size(kept)} if kept >= MUCH_FOR_SCORES else None
 
 
 def _context_shift(seen: Seen) -> Values | None:
@@ -584,6 +598,15 @@ FLAGS: tuple[RedFlag, ...] = (
         "warning",
         words("Context shift is on: when the window is full the oldest text is dropped without a word."),
         _context_shift,
+    ),
+    RedFlag(
+        "scores-of-every-token",
+        "warning",
+        words(
+            "llama-cpp-python keeps the scores of every token that it reads: {size} of system memory once {tokens} tokens are read. "
+            "It reads faster with --logits_all false, and then tells no log-probabilities."
+        ),
+        _scores_kept,
     ),
     RedFlag(
         "prompt-cache-large",

@@ -548,6 +548,7 @@ LLAMA_CPP_PYTHON: tuple[Flag, ...] = (
     _flag("kv_type_k", "map", "--type_k", values=_GGML_TYPES),
     _flag("kv_type_v", "map", "--type_v", values=_GGML_TYPES),
     _flag("kv_offload", "bool", "--offload_kqv", env="OFFLOAD_KQV"),
+    _flag("logits_all", "bool", "--logits_all", env="LOGITS_ALL"),
     _flag("mmap", "bool", "--use_mmap", env="USE_MMAP"),
     _flag("mlock", "bool", "--use_mlock", env="USE_MLOCK"),
     _flag("rope_freq_base", "float", "--rope_freq_base", env="ROPE_FREQ_BASE"),

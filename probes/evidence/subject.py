@@ -109,4 +109,5 @@ class ModelFile(Payload):
     recurrent: bool | None = None
     chat_template: bool | None = None
     weights_bytes: int | None = Field(default=None, ge=0)
+    vocabulary: int | None = Field(default=None, ge=0, description="tokens that the model knows")
     kv_bytes_per_token: float | None = Field(default=None, ge=0, description="f16 cache, full-attention layers")

@@ -88,6 +88,7 @@ def describe(header: GgufHeader) -> ModelFile:
         chat_template=template is not None and template != "",
         weights_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
         kv_bytes_per_token=None if shape is None else _per_token(shape),
+        vocabulary=(shape.vocabulary or None) if shape else None,
     )
 
 

@@ -150,14 +150,7 @@ def test_the_server_behind_says_what_it_is_and_can():
 
 def test_a_llama_swap_of_before_is_told_by_its_models():
     """Until the end of 2025 it had no ``/api/version``, and its ``/running`` no command."""
-    answers = recording(SWAP)["answers"]
-    del answers["GET /api/version"]
-    answers["GET /v1/models"]["json"]["data"] = [
-        {"id": "coder", "object": "model", "created": 1, "owned_by": "llama-swap"}
-    ]
-    answers["GET /running"]["json"]["running"] = [{"model": "coder", "state": "ready"}]
-    with Loopback(answers) as server, Http(server.url) as http:
-        backend = recognise(http)
+    with played("llama-swap-170") as (server, backend):
         assert backend.name == "llama-swap"
         assert len(server.asked) <= MOST_GETS
         assert not any("upstream" in path for path in server.paths)

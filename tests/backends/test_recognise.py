@@ -27,6 +27,7 @@ RECORDED = {
     "koboldcpp-1.102": "koboldcpp",
     "tabbyapi-e632af41": "tabbyapi",
     "llama-swap-250": "llama-swap",
+    "llama-swap-170": "llama-swap",
     "ollama-0.33.0": "ollama",
     "lm-studio-0.4": "lm-studio",
     "lm-studio-0.3.17": "lm-studio",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -327,6 +328,12 @@ UP = {
     "window-above-trained": Seen(window=WindowValues(in_force=65_536, trained=8192)),
     "rope-base-differs": Seen(file=FILE, settings=settings(rope_freq_base=10_000.0)),
     "v-cache-quantised-without-flash-attention": Seen(settings=settings(kv_type_v="q8_0", flash_attention="off")),
+    "scores-of-every-token": Seen(
+        backend="llama-cpp-python",
+        command_seen=True,
+        file=FILE.model_copy(update={"vocabulary": 151_936}),
+        window=WindowValues(asked=32_768),
+    ),
     "spilled-to-shared-memory": Seen(devices=device(shared_used_bytes=3 * GIB)),
     "memory-group-nearly-full": Seen(host=host(cgroup_limit_bytes=8 * GIB, cgroup_used_bytes=int(7.8 * GIB))),
     "slots-divide-window": Seen(window=WindowValues(asked=32_768, slots=4, per_slot=8192, in_force=8192)),
@@ -402,6 +409,21 @@ def test_a_flag_is_raised_and_its_words_are_whole(name):
     assert name in found
     assert "{" not in found[name].words.english
     assert "None" not in found[name].words.english
+
+
+def test_scores_are_kept_where_that_is_not_switched_off():
+    """Four bytes for each token of the vocabulary and each token read; nothing is said where they are few, or not kept."""
+    up = UP["scores-of-every-token"]
+    [flag] = [one for one in raised(up) if one.id == "scores-of-every-token"]
+    assert "18.55 GiB" in flag.words.english
+    for down in (
+        replace(up, settings=settings(logits_all=False)),
+        replace(up, command_seen=False),
+        replace(up, file=FILE),
+        replace(up, window=WindowValues(asked=512)),
+        replace(up, backend="llama.cpp"),
+    ):
+        assert "scores-of-every-token" not in {one.id for one in raised(down)}
 
 
 def test_nothing_is_raised_on_a_healthy_server_or_on_nothing():
