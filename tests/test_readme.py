@@ -84,7 +84,7 @@ ROWS = {
     "koboldcpp": "KoboldCpp",
     "tabbyapi": "TabbyAPI",
     "text-generation-webui": "TabbyAPI",
-    "llama-cpp-python": "TabbyAPI",
+    "llama-cpp-python": "llama-cpp-python",
     "openai-compatible": "anything else",
 }
 REAL = {
@@ -93,6 +93,7 @@ REAL = {
     "koboldcpp": "test_koboldcpp_real.py",
     "ik_llama.cpp": "test_ik_real.py",
     "vllm": "test_vllm_real.py",
+    "llama-cpp-python": "test_llama_cpp_python_real.py",
 }
 
 
