@@ -77,6 +77,9 @@ _OF_PROGRAMS = r"(?:infinite|endless|busy|spin\w*) loop.{0,40}(?:gpu|kernel|powe
 GOES_ON = r"not (?:\w+ )?cancel\w*|(?:does|did|do)(?:n.t| not) (?:\w+ )?(?:stop|cancel|abort|release|free)|never (?:\w+ )?(?:stop|cancel|abort|release|free)\w*|continu\w* (?:to )?(?:generat|process|run|decod)\w*|keeps? (?:on )?(?:generat|process|run|decod)\w*|orphan\w*|cancels? (?:the |an? )?(?:other|active|running|next)|aborts? the (?:\S+ )?(?:active|other|running)"
 """What a server does with a request that nobody waits for: it goes on, or hurts another."""
 
+HUNG = r"(?:server|engine|scheduler|process|worker|inference|backend|service|model|instance)\b.{0,40}(?:hangs?\b|hung|\bstuck|dead-?lock\w*|freezes|froze|unresponsive|stops? (?:responding|answering))|not respond\w*"
+"""A server that stands still: what then ends by a time limit ends for that."""
+
 _FIRST: tuple[Saying, ...] = (
     # --- when
     _m("when", "at-load", LOAD),
@@ -118,7 +121,7 @@ _FIRST: tuple[Saying, ...] = (
     _s("error_kind", "kernel", r"illegal memory access|invalid[- ](?:argument|configuration)(?:[- ]error)?|launch fail\w*|(?:CUDA|HIP|Metal|Vulkan) error(?!.{0,12}out of memory)|kernel (?:crash|error)s?|grid dimension|invalid sampling prob\w*", weight=2),
     _s("error_kind", "host-memory", r"killed by (?:the )?(?:kernel|oom|os|system)|oom[- ]killer|SIGKILL|out of (?:system|host) (?:memory|ram)|ran out of ram\b|mapping error", weight=3),
     _s("error_kind", "gpu-memory", OOM, r"system (?:memory|ram)|\bram\b.{0,12}(?:out|full)|like a memory|not a word about memory|no longer fit|did not fit|does not fit|large enough", weight=1),
-    _s("error_kind", "timeout", r"after (?:exactly |precisely |always )?(?:30|60|90|120|180|300|600|900|1200|1800|3600) ?(?:s\b|seconds)|after (?:exactly |precisely )(?:one|two|five|ten|\d+) minutes|time[sd]?[- ]out\b|(?<!idle_)(?<!idle[- ])\btimeouts?\b|timed out|connection (?:was |is )?(?:closed|reset|dropped)|disconnect\w*", rf"ring|watchdog|driver|{GOES_ON}", weight=2),
+    _s("error_kind", "timeout", r"after (?:exactly |precisely |always )?(?:30|60|90|120|180|300|600|900|1200|1800|3600) ?(?:s\b|seconds)|after (?:exactly |precisely )(?:one|two|five|ten|\d+) minutes|time[sd]?[- ]out\b|(?<!idle_)(?<!idle[- ])\btimeouts?\b|timed out|connection (?:was |is )?(?:closed|reset|dropped)|disconnect\w*", rf"ring|watchdog|driver|{GOES_ON}|{HUNG}", weight=2),
     _s("error_kind", "too-many", r"too many requests|\b429\b|server (?:is )?busy", weight=3),
     _s("error_kind", "internal", r"range error|assertion|segfault|segmentation fault|core dump\w*|internal error|crashed? without (?:any )?(?:message|information)", weight=1),
     _s("error_kind", "none", r"(?:no|without (?:an?y? )?) ?errors?\b(?! of)|no error (?:message|line)|nothing (?:in the (?:reply|logs?|answer) )?said|showed no error|without (?:a|an) (?:word|warning)", weight=1),

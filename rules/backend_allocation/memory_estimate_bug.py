@@ -19,11 +19,12 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, not_
+from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, not_
 from rules.facts import (
     ALLOC_FAILED,
     BACKEND,
     FAILURE_ABOUT,
+    FAILURE_AT_START,
     FIT_FAILED_SEEN,
     FREE_REPORTED_ZERO,
     GPU_LAYERS,
@@ -73,7 +74,10 @@ RULE = Rule(
         ),
         Clue(
             words("The failure is about memory, or is an internal error while loading."),
-            FAILURE_ABOUT.one_of("gpu-memory", "host-memory", "memory-guard", "internal"),
+            any_of(
+                FAILURE_ABOUT.one_of("gpu-memory", "host-memory", "memory-guard"),
+                all_of(FAILURE_ABOUT.is_("internal"), FAILURE_AT_START.is_(True)),
+            ),
             if_true=SLIGHT,
             if_false=-FAIR,
         ),

@@ -284,6 +284,9 @@ def _about_of_event(event: LogEvent) -> str | None:
             return "host-memory"
         case "crash":
             return "internal"
+        case "decode-failed" if event.reason == "batch":
+            # What the server keeps of a slot and what it sends for it do not go together.
+            return "internal"
         case "timeout" | "cancelled":
             return "timeout"
         case _:

@@ -108,7 +108,7 @@ def _kind_of(event: LogEvent) -> str | None:
             return "one-piece"
         return "host-memory" if event.api in {"cpu", "host-pinned"} or event.component == "pinned" else "gpu-memory"
     if event.event == "decode-failed":
-        return "no-room" if event.reason == "no-slot" else None
+        return {"no-slot": "no-room", "batch": "internal"}.get(event.reason or "")
     if event.event == "http":
         return _BY_STATUS.get(event.status or 0)
     return _BY_EVENT.get(event.event)

@@ -41,7 +41,7 @@ RULE = Rule(
         Clue(
             words("It happens when several requests come together."),
             TOLD_WHEN.has("together"),
-            if_true=FAIR,
+            if_true=SLIGHT,
             if_false=-SLIGHT,
         ),
         Clue(words("A proxy stands before the server."), TOLD_CLIENT.is_("proxy"), if_true=SLIGHT),

@@ -37,6 +37,14 @@ def test_a_sentence_names_its_mechanism(said: str, cause: str) -> None:
         ("The scheduler hangs after serving for some hours.", "server-state-bug"),
         ("The new default context length takes far more memory.", "default-ctx-tier-changed"),
         ("Memory access fault by GPU with flash attention on.", "backend-kernel-bug"),
+        ("The cache must hold n_ctx * n_parallel tokens.", "parallel-multiplies-kv"),
+        ("My front-end cannot set the context length.", "request-option-ignored"),
+        ("It only uses 10 GB of the 24 GB.", "memory-estimate-bug"),
+        ("After some inactivity the server drops its KV cache.", "prompt-cache-evicted"),
+        ("The same model gets loaded several times.", "previous-instance-holds-memory"),
+        ("The re-tokenized reply differs from what was generated.", "prompt-cache-miss-prefix-changed"),
+        ("It aborts with LaunchTimeout.", "gpu-watchdog-timeout"),
+        ("The extension defaults to 16k context.", "client-ctx-mismatch"),
     ],
 )
 def test_a_trouble_is_told_by_what_happens(said: str, cause: str) -> None:
@@ -47,6 +55,7 @@ def test_a_trouble_is_told_by_what_happens(said: str, cause: str) -> None:
     ("said", "cause"),
     [
         ("The server does not stop after the client disconnects.", "client-proxy-timeout"),
+        ("The engine hangs, and then requests time out.", "client-proxy-timeout"),
         ("KV cache quantization is broken for this model.", "prompt-cache-not-implemented"),
         ("The default context size is larger than before and fills the memory.", "silent-truncation-default-ctx"),
         ("The cache pool holds the full-attention layers of Qwen.", "kv-pool-exhausted"),

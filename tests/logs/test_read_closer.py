@@ -44,6 +44,7 @@ def test_a_clients_settings_are_its_own_words() -> None:
     [
         ("systemd[1]: llama.service: A process of this unit has been killed by the OOM killer.", "oom-killer"),
         ("request (41000 tokens) exceeds the available", "refused"),
+        ("init: the tokens of sequence 1 in the input batch have inconsistent sequence positions:", "decode-failed"),
         ("INFO 12-20 20:25:49 model_runner.py:1413] Capturing cudagraphs for decoding.", "graph"),
         ("Error: Prefill context too large for available memory (preflight safety guard): predicted peak would require ~25.53 GB", "alloc-failed"),
     ],
@@ -223,3 +224,21 @@ def test_a_cache_of_four_bits_and_a_complaint_are_not_enough() -> None:
     judgement, _facts = judge_evidence(EvidenceSet(read_pasted(told)), "triage")
     (quant,) = [one for one in judgement.findings if one.cause == "kv-quant-quality"]
     assert quant.band == "possible"
+
+
+def test_a_time_limit_of_a_server_that_stands_still_is_no_clients() -> None:
+    assert answers_of("# It ends\n\nThe engine hangs and every request times out.\n").get("error_kind") != "timeout"
+    assert answers_of("# It ends\n\nThe request times out after 300 s.\n").get("error_kind") == "timeout"
+
+
+def test_a_batch_that_does_not_go_with_the_slots_state_is_the_servers_own_failure() -> None:
+    told = """# Error 500
+```
+init: the tokens of sequence 1 in the input batch have inconsistent sequence positions:
+decode: failed to initialize batch
+llama_decode: failed to decode, ret = -1
+```
+From then on each request fails.
+"""
+    judgement, _facts = judge_evidence(EvidenceSet(read_pasted(told)), "triage")
+    assert judgement.findings[0].cause == "server-state-bug"
