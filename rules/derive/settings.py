@@ -84,24 +84,29 @@ def backend_name(said: str) -> str:
 
 @derivation(reads=(BackendIdentity, LogEvent), gives=(BACKEND,))
 def backend(sight: Sight) -> Iterator[Reading]:
-    """Say which server it is, by itself or by its log."""
-    for evidence, identity in sight.of(BackendIdentity):
-        yield reading(BACKEND, backend_name(identity.name), evidence)
+    """Say which server it is, by itself or by its log. A command cannot tell a fork from llama.cpp, whose program it calls the same."""
     said = [
         (evidence, backend_name(event.name))
         for evidence, event in sight.of(LogEvent)
         if event.event == "program" and event.name
     ]
     said = [(evidence, name) for evidence, name in said if name != "other"]
+    told = [(evidence, identity, backend_name(identity.name)) for evidence, identity in sight.of(BackendIdentity)]
+    forked = bool(_FORKS & {name for *_rest, name in (*told, *said)})
+    for evidence, identity, name in told:
+        if not (forked and name == "llama.cpp" and "command" in (identity.recognised_by or "")):
+            yield reading(BACKEND, name, evidence)
     for evidence, name in said:
         yield reading(BACKEND, name, evidence)
     if not said and not sight.of(BackendIdentity):
         yield from _by_lines(sight)
 
 
+_FORKS = frozenset({"ik_llama.cpp", "beellama.cpp"})
 _WRITES: Mapping[str, str] = {
     "ollama": "ollama", "koboldcpp": "koboldcpp", "lmstudio": "lm-studio", "text-generation-webui": "text-generation-webui",
-    "llama-cpp-python": "llama-cpp-python", "ik": "ik_llama.cpp", "beellama": "beellama.cpp", "vllm": "vllm", "sglang": "sglang", "tabbyapi": "tabbyapi", "mlx": "mlx_lm",
+    "llama-cpp-python": "llama-cpp-python", "ik": "ik_llama.cpp", "beellama": "beellama.cpp", "vllm": "vllm", "sglang": "sglang",
+    "tabbyapi": "tabbyapi", "mlx": "mlx_lm",
 }  # fmt: skip
 """Dialect → the server that writes it. llama.cpp's lines tell of no server: half of these have it inside."""
 _QUOTED = frozenset({"refused", "http", "generic-error", "generic-warning", "crash", "command"})

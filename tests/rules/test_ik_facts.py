@@ -8,7 +8,7 @@ import pytest
 
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, Payload, found
-from probes.evidence.subject import ModelFile
+from probes.evidence.subject import BackendIdentity, ModelFile
 from rules import facts as f
 from rules.catalogue import facts_of
 
@@ -39,3 +39,19 @@ def test_what_a_log_calls_likely_is_not_taken_against_the_model(reason, told, ex
     """Law: layers that the model does not have are no reason to read all again; a stored state that was not put back says the same."""
     line = LogEvent(event="full-reprocess", reason=reason, line=9)
     assert facts(line, *told).value(f.FULL_REPROCESS_REASON) == expected
+
+
+def test_a_command_cannot_tell_a_fork():
+    """Law: its program is called llama-server, too; what the log or the server says of itself is no contradiction to that."""
+    guess = BackendIdentity(name="llama.cpp", recognised_by="its command line")
+    own = LogEvent(event="program", name="ik_llama.cpp", line=1)
+    assert facts(guess).value(f.BACKEND) == "llama.cpp"
+    got = facts(guess, own)
+    assert got.value(f.BACKEND) == "ik_llama.cpp"
+    assert not [one for one in got.conflicts if one.fact is f.BACKEND]
+    assert (
+        facts(guess, BackendIdentity(name="ik_llama.cpp", recognised_by="Server: ik_llama.cpp at /props")).value(
+            f.BACKEND
+        )
+        == "ik_llama.cpp"
+    )
