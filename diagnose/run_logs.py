@@ -37,6 +37,12 @@ def _without_ours(events: Sequence[LogEvent], readings: Sequence[TruncationReadi
         for event in events
         if event.event == "refused" and event.tokens is not None and any(abs(event.tokens - n) <= 128 for n in sent)
     }
+    # a server that cuts a prompt before it counts it tells no length: ours are the last of its refusals
+    mine = [reading.window for reading in readings if reading.verdict == "refused"]
+    untold = [event for event in events if event.event == "refused" and event.tokens is None and event.limit in mine]
+    ours |= {
+        event.line for event in untold[len(untold) - min(len(untold), len(mine)) :] if event.count_seen <= len(mine)
+    }
     return [
         event
         for event in events

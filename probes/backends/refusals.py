@@ -39,6 +39,7 @@ STATUS_KINDS: Mapping[int, ErrorKind] = {
 _N = r"(\d{1,15})"
 _P = r"(?P<prompt>\d{1,15})"
 _W = r"(?P<window>\d{1,15})"
+_MOST = r" tokens, resulting in a maximum input length of (?P<most>\d{1,15})"
 # First those with numbers, most telling first; then those without.
 _EXCEEDS: tuple[re.Pattern[str], ...] = tuple(
     re.compile(text, re.IGNORECASE | re.DOTALL)
@@ -54,7 +55,8 @@ _EXCEEDS: tuple[re.Pattern[str], ...] = tuple(
         rf"maximum context length is {_W} tokens\W+however,? you requested {_N} tokens \({_P} in (?:the|your) (?:messages|prompt)",
         rf"maximum context length is {_W} tokens and your request has {_P} input tokens",
         rf"decoder prompt \(length {_P}\) is longer than the maximum model length of {_W}",
-        rf"passed {_P} input tokens? and requested {_N} output tokens?\W+however, the model'?s context length is only {_W}",
+        # it cuts the prompt one token above what fits before it counts it: just so many are no count
+        rf"passed {_P} input tokens? and requested {_N} output tokens?\W+however, the model'?s context length is only {_W}(?:{_MOST})?",
         rf"requested tokens \({_P}\) exceed context window of {_W}",
         rf"max_(?:completion_)?tokens={_N} ?cannot be greater than max_model_len=(?:\w{{1,40}}=)?{_W}",
         rf"maximum context length (?:is|of) {_W} tokens\W+you requested a total of {_N} tokens: {_P} tokens from the input",
@@ -66,6 +68,7 @@ _EXCEEDS: tuple[re.Pattern[str], ...] = tuple(
         rf"n_keep:? ?\(?{_P}\)?\s*>=\s*n_ctx:? ?\(?{_W}\)?",
         rf"reached context length of {_W} tokens with model",
         # whoever else names the window
+        rf"the model'?s context length is only {_W} tokens",
         rf"maximum context length (?:is|of) {_W} tokens",
         rf"(?:exceeds?|longer than|larger than) (?:the )?(?:available |maximum |max |model'?s )*context (?:length|size|window) ?(?:of |\(|: ?|is )?{_W}",
         # without numbers
@@ -154,7 +157,10 @@ def type_refusal(status: int, body: object, after_s: float | None = None) -> Req
         kind = "exceeds-window"
         found = _exceeds(message)
         groups = found.groupdict() if found is not None else {}
-        prompt = prompt if prompt is not None else _whole(int(groups["prompt"])) if groups.get("prompt") else None
+        counted = _whole(int(groups["prompt"])) if groups.get("prompt") else None
+        if counted is not None and groups.get("most") and counted == int(groups["most"]) + 1:
+            counted = None
+        prompt = prompt if prompt is not None else counted
         window = window if window is not None else _whole(int(groups["window"])) if groups.get("window") else None
     elif _OUT_OF_MEMORY.search(message):
         kind = "out-of-memory"

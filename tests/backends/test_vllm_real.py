@@ -53,7 +53,7 @@ def serve(folder: Path, port: int, window: int, cache: str) -> list[str]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Start the server on a free loopback port, and end that process only."""
-    folder = make_model(tmp_path_factory.mktemp("model"), heads=2, kv_heads=1, trained=TRAINED)
+    folder = make_model(tmp_path_factory.mktemp("model"), heads=1, kv_heads=1, trained=TRAINED)
     port = free_port()
     command = serve(folder, port, WINDOW, "64M")
     with (

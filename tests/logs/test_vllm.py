@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.cli import command_line
+from diagnose.run_logs import _without_ours
 from diagnose.triage import gather
 from probes.evidence.records import EvidenceSet
+from probes.evidence.request import TruncationReading
 from probes.evidence.subject import Configuration
 from probes.logs import read_log, tail_events
 from probes.logs.pasted import kind_of
@@ -139,6 +141,10 @@ def test_the_parts_of_a_throughput_line_come_and_go(rest):
         ("WARNING 11-30 03:40:00 [cpu.py:158] VLLM_CPU_KVCACHE_SPACE not set. Using 11.75 GiB for KV cache.", "kv-pool", {"size_bytes": round(11.75 * (1 << 30))}),
         ("SpecDecoding metrics: Mean acceptance length: 2.40, Accepted throughput: 7.00 tokens/s, Drafted throughput: 15.00 tokens/s, Accepted: 70 tokens, Drafted: 150 tokens, Per-position acceptance rate: 0.600, 0.500, 0.300, Avg Draft acceptance rate: 46.7%", "speculation", {"accepted": 70, "count": 150}),
         ("This model's maximum context length is 4096 tokens. However, your prompt contains 163840 characters (more than 16384 characters, which is the upper bound for 4096 input tokens).", "refused", {"limit": 4096, "tokens": None}),
+        ("You passed 4093 input tokens and requested 4 output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4092 tokens.", "refused", {"limit": 4096, "tokens": None}),
+        ("You passed 5000 input tokens and requested 4 output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4092 tokens.", "refused", {"limit": 4096, "tokens": 5000}),
+        ("You passed 163840 input characters and requested 4 output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4092 tokens (at most 16368 characters).", "refused", {"limit": 4096, "tokens": None}),
+        ("This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens, which exceeds this limit", "refused", {"limit": 4096, "tokens": None}),
         ("max_tokens=9000cannot be greater than max_model_len=max_total_tokens=4096. Please request fewer output tokens.", "refused", {"limit": 4096, "reason": "output budget"}),
     ],
 )  # fmt: skip
@@ -177,3 +183,13 @@ def test_an_engine_that_dies_says_why_and_its_health_is_no_limit(tmp_path):
     refused = 'INFO:     127.0.0.1:50234 - "POST /v1/completions HTTP/1.1" 503 Service Unavailable'
     [one] = tail_events(refused, "log")
     assert (one.event, one.status) == ("http", 503)
+
+
+@pytest.mark.parametrize(("before", "kept"), [(0, 0), (1, 1)])
+def test_a_refusal_that_a_probe_asked_for_is_none_of_the_servers_troubles(before, kept):
+    """Law: the last refusals without a length are our own overlong prompts; those before them stay."""
+    line = "You passed 4093 input tokens and requested {n} output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4092 tokens."
+    told = [tail_events(line.format(n=n), "log")[0].model_copy(update={"line": n}) for n in range(1, before + 2)]
+    ours = TruncationReading(verdict="refused", window=4096, sent=4758)
+    assert [one.line for one in _without_ours(told, [ours])] == list(range(1, kept + 1))
+    assert _without_ours(told, []) == told

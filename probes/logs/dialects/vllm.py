@@ -33,8 +33,18 @@ def _too_long(match: re.Match[str], fields: Fields) -> Found:
     asked = integer(match["requested"] or "")
     if asked is not None and fields.get("tokens") is None:
         fields["tokens"] = asked
+    if "at least" in match[0]:
+        # cut to one above what fits before it was counted
+        fields["tokens"] = None
     answer = integer(match["completion"] or "")
     return [("refused", {**{k: v for k, v in fields.items() if k not in {"requested", "completion"}}, "count": answer})]
+
+
+def _cut_before(match: re.Match[str], fields: Fields) -> Found:
+    most = integer(match["most"] or "")
+    if most is not None and fields.get("tokens") == most + 1:
+        fields["tokens"] = None
+    return [("refused", {name: value for name, value in fields.items() if name != "most"})]
 
 
 # fmt: off
@@ -70,6 +80,7 @@ RULES: tuple[Rule, ...] = (
     rule("graph", ("Capturing the model for CUDA graphs", "Capturing cudagraphs", "CUDA graphs can take additional", "before starting graph capture"), key="cuda-graphs-begin"),
     rule("graph", ("Graph capturing finished", "Capturing CUDA graph"), r"Graph capturing finished in (?P<seconds>[\d.]+) secs, took (?P<size_gib>[\d.]+) GiB", key="cuda-graphs"),
     rule("refused", ("maximum context length is", "maximum context length of"), r"maximum context length (?:is|of) (?P<limit>[\d,]+) tokens(?:\.? However, (?:you requested (?:about )?(?P<requested>[\d,]+) (?:output )?tokens(?: \((?P<tokens>[\d,]+) (?:in the (?:messages|prompt)|of text input)(?:, \d+ of tool input)?(?:, (?P<completion>\d+) in the (?:completion|output))?)?|your (?:prompt|request) (?:contains|has) (?:at least )?(?P<tokens2>[\d,]+) (?:input )?tokens)| and your request has (?P<tokens3>[\d,]+) input tokens)?", make=_too_long),
+    rule("refused", "context length is only", r"You passed (?:(?P<tokens>[\d,]+) input tokens|[\d,]+ input characters) and requested [\d,]+ output tokens\W+However, the model's context length is only (?P<limit>[\d,]+) tokens(?:, resulting in a maximum input length of (?P<most>\d{1,12}))?", make=_cut_before),
     rule("refused", "is longer than the maximum model length", r"\(length (?P<tokens>\d+)\) is longer than the maximum model length of (?P<limit>\d+)"),
     rule("refused", "cannot be greater than max_model_len", r"max_(?:completion_)?tokens=(?P<tokens>\d+) ?cannot be greater than max_model_len=(?:\w+=)?(?P<limit>\d+)", reason="output budget"),
     rule("crash", ("EngineDeadError", "EngineCore encountered a"), r"EngineDeadError|EngineCore encountered (?:an issue|a fatal error)", key="engine"),
