@@ -120,10 +120,13 @@ def _described(url: str, backend: Backend) -> Seen:
     with contextlib.suppress(CtxDoctorError):
         window = backend.window()
     with contextlib.suppress(CtxDoctorError):
-        model = backend.model_identity().name
+        model = None if backend.disturbed else backend.model_identity().name
     process, _why = find_process(backend.holder())
     if process is not None:
         settings = with_files(process, backend.engine, backend.model)
+        path = settings.settings.get("model_path")
+        if model is None and path is not None and isinstance(path.value, str):
+            model = path.value.replace("\\", "/").rsplit("/", 1)[-1]
         types = [settings.settings.get(name) for name in ("kv_type_k", "kv_type_v")]
         quantised = any(one is not None and one.value not in WHOLE_TYPES for one in types)
         for piece in asked_window(settings, 0, "process"):

@@ -79,6 +79,9 @@ class Backend(ABC):
     name: ClassVar[str]
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
+    disturbed: ClassVar[bool] = False
+    """Whether to be asked for its models breaks off an answer that it is giving: then it is not asked by the way."""
+
     def __init__(self, http: Http, model: str | None = None) -> None:
         self.http = http
         self.model = model

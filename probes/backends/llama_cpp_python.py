@@ -49,6 +49,7 @@ class LlamaCppPython(OpenAiCompatible):
         {"identity", "version", "model", "tokenize", "chat", "completion", "logprobs", "streaming"}
     )
     reading: ClassVar[type[StreamReading]] = _Reading
+    disturbed: ClassVar[bool] = True
 
     @classmethod
     def recognise(cls, signs: Signs) -> str | None:

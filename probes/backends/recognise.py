@@ -72,6 +72,8 @@ BACKENDS: dict[str, type[Backend]] = {
 _STEPS: tuple[tuple[tuple[str, ...], tuple[type[Backend], ...]], ...] = (
     (("/api/extra/version",), (KoboldCpp,)),
     (("/.well-known/serviceinfo",), (TabbyApi, KoboldCpp)),
+    # before the list of models: to ask llama-cpp-python for that breaks off an answer that it is giving
+    (("/openapi.json",), (LlamaCppPython,)),
     (("/v1/models",), (LlamaManager,)),
     (("/api/version", "/running", "/"), (LlamaSwap, Ollama)),
     (("/props",), (LlamaRouter, IkLlamaCpp, LlamaCpp)),
@@ -79,7 +81,7 @@ _STEPS: tuple[tuple[tuple[str, ...], tuple[type[Backend], ...]], ...] = (
     (("/version",), (Vllm, IkLlamaCpp)),
     (("/server_info", "/get_server_info"), (Sglang,)),
     (("/v1/internal/model/info",), (TextGenerationWebui,)),
-    (("/openapi.json",), (LlamaCppPython,)),
+    ((), (LlamaCppPython,)),
     (("/health",), (IkLlamaCpp, LlamaCpp, MlxLm, OpenAiCompatible)),
 )
 
