@@ -11,6 +11,7 @@ from probes.evidence.errors import CtxDoctorError
 from probes.evidence.events import LogEvent, LogSummary
 from probes.evidence.records import found, not_found
 from probes.evidence.request import TruncationReading
+from probes.evidence.subject import Configuration
 from probes.evidence.words import words
 from probes.logs.reader import collect_log
 from probes.logs.rule import FAILURES
@@ -80,7 +81,10 @@ def read_logs(one: Walk) -> None:
         one.add(found(summary, source="log", run=one.run, origin=path.name))
         told = settings_told(events)
         if told is not None:
-            for piece in told_in_log(told[1], one.run, f"{path.name}:{told[0].line}"):
+            # how it was really started is known where its process, or its launch, was seen
+            seen = any(reading.command for reading in one.mine(Configuration))
+            printed = told[1].model_copy(update={"command": None}) if seen else told[1]
+            for piece in told_in_log(printed, one.run, f"{path.name}:{told[0].line}"):
                 one.add(piece)
         events = _without_ours(events, one.mine(TruncationReading))
         end = one.lines_before_stop.get(path)

@@ -217,6 +217,8 @@ def test_a_whole_session(server, tmp_path):
     )
     assert told["subject"]["backend"]["name"] == "vllm"
     assert told["subject"]["window"]["in_force"] == WINDOW
+    # as its process was started, not as its log prints it
+    assert told["subject"]["backend"]["command"][-1] == "64M"
     [cut] = [one["data"] for one in told["evidence"] if one["kind"] == "truncation"]
     assert (cut["verdict"], cut["window"]) == ("refused", WINDOW)
     top = [one for one in told["rungs"] if one["input_tokens"] > 1000]
