@@ -41,9 +41,7 @@ def test_a_model_may_be_named_by_its_alias():
         with pytest.raises(NotOfferedError, match="no such model running"):
             backend.window()
         assert not any("upstream" in path for path in server.paths)
-    with Loopback.playing(ROUTED) as server, Http(server.url) as http:
-        server.answers["GET /v1/models"]["json"]["data"][0]["aliases"] = ["gpt-4o"]
-        backend = recognise(http, model="gpt-4o")
+    with played(ROUTED, "gpt-4o") as (_server, backend):
         assert backend.window().slots == 3
         assert backend.model == "big"
 
@@ -91,6 +89,15 @@ def test_a_completion_of_a_model_that_does_not_start_is_an_error_of_the_server()
         error = backend.complete(Ask(prompt="x")).error
         assert (error.error, error.status) == ("server-error", 500)
         assert "exited prematurely" in error.message
+
+
+def test_a_model_that_a_router_could_not_load_is_said_to_have_failed():
+    """With its exit code; it is not asked."""
+    with (
+        played(ROUTED, "broken") as (_server, backend),
+        pytest.raises(NotOfferedError, match="failed with exit code 1"),
+    ):
+        backend.window()
 
 
 def test_a_gateway_error_at_once_is_asked_again():
