@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -19,6 +20,8 @@ _DUMMY_USAGE = {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 
 _STOPPED = {0: "length", 1: "stop", 2: "stop"}
 MOST_IDS = 65_535
 CLOCKS_S = 0.05
+SERVES_ONE_UP_TO = (1, 104)
+"""The newest version that was seen without --parallelrequests; 1.115 has it."""
 SETTLING_S = (0.1, 0.2, 0.4)
 _FLOOR = math.log(1e-4) + 1e-4
 """It tells no smaller probability than one in ten thousand: what is told as that is smaller, nobody knows how much."""
@@ -89,11 +92,16 @@ class KoboldCpp(OpenAiCompatible):
         return self.model or "koboldcpp"
 
     def window(self) -> WindowReading:
-        """The real window, asked for or not; ``/api/v1/config/max_context_length`` may be another limit. One request at a time."""
+        """The real window, asked for or not; ``/api/v1/config/max_context_length`` may be another limit."""
         told = self._window()
         if not told:
             raise NotOfferedError("KoboldCpp's /api/extra/true_max_context_length does not answer")
-        return WindowReading(per_slot=told, slots=1, in_force=told)
+        return WindowReading(per_slot=told, slots=1 if self._serves_one() else None, in_force=told)
+
+    def _serves_one(self) -> bool:
+        """Say whether this version cannot serve several at once: newer ones can (--parallelrequests), and still tell one slot."""
+        match = re.match(r"(\d+)\.(\d+)", self.version() or "")
+        return match is not None and (int(match[1]), int(match[2])) <= SERVES_ONE_UP_TO
 
     def _window(self) -> int | None:
         if self._told_window is None:
