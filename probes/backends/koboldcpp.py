@@ -166,6 +166,8 @@ class KoboldCpp(OpenAiCompatible):
         path, body = super().request(ask)
         if ask.logprobs:
             body |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+            # An order of its own keeps it out of the batch of several requests, which tells none; without samplers it orders nothing.
+            body["sampler_order"] = [6, 0, 1, 2, 3, 4, 5]
         return path, body
 
     def _last_logprobs(self) -> tuple[dict[str, float], ...]:

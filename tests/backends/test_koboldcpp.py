@@ -136,6 +136,7 @@ def test_log_probabilities_are_asked_for_without_samplers():
             told = recognise(http).complete(Ask(prompt="abc", max_tokens=1, logprobs=10))
         body = server.bodies("/v1/completions")[0]
     assert (body["temperature"], body["top_k"], body["top_p"], body["min_p"]) == (1.0, 0, 1.0, 0.0)
+    assert sorted(body["sampler_order"]) == list(range(7))  # which keeps it out of a batch, whose answers tell none
     assert told.logprobs == ({"1": -0.5},)
 
 
