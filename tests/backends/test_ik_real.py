@@ -41,7 +41,8 @@ def ik(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ik")
     model = make_model(folder / "tiny.gguf")
     port = free_port()
-    command = [*shlex.split(GIVEN), "-m", str(model), "-c", str(WINDOW), "-np", str(SLOTS), "-t", "1"]
+    # it would write a trace of its own into the current folder
+    command = [*shlex.split(GIVEN), "-m", str(model), "-c", str(WINDOW), "-np", str(SLOTS), "-t", "1", "--log-disable"]
     command += ["--host", "127.0.0.1", "--port", str(port), *(() if request.param else ("--no-context-shift",))]
     with started(command, port, folder / "log", seconds=120) as url:
         yield url, folder / "log", request.param
