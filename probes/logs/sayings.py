@@ -77,7 +77,7 @@ _OF_PROGRAMS = r"(?:infinite|endless|busy|spin\w*) loop.{0,40}(?:gpu|kernel|powe
 GOES_ON = r"not (?:\w+ )?cancel\w*|(?:does|did|do)(?:n.t| not) (?:\w+ )?(?:stop|cancel|abort|release|free)|never (?:\w+ )?(?:stop|cancel|abort|release|free)\w*|continu\w* (?:to )?(?:generat|process|run|decod)\w*|keeps? (?:on )?(?:generat|process|run|decod)\w*|orphan\w*|cancels? (?:the |an? )?(?:other|active|running|next)|aborts? the (?:\S+ )?(?:active|other|running)"
 """What a server does with a request that nobody waits for: it goes on, or hurts another."""
 
-HUNG = r"(?:server|engine|scheduler|process|worker|inference|backend|service|model|instance)\b.{0,40}(?:hangs?\b|hung|\bstuck|dead-?lock\w*|freezes|froze|unresponsive|stops? (?:responding|answering))|not respond\w*"
+HUNG = r"(?:server|engine|scheduler|process|worker|inference|backend|service|model|instance)\b.{0,40}(?:hangs?\b|hung|\bstuck|dead-?lock\w*|freezes|froze|unresponsive|stops? (?:responding|answering))|not respond\w*|never (?:return\w*|answer\w*|complet\w*|came back)"
 """A server that stands still: what then ends by a time limit ends for that."""
 
 _FIRST: tuple[Saying, ...] = (

@@ -44,6 +44,9 @@ def test_a_sentence_names_its_mechanism(said: str, cause: str) -> None:
         ("The same model gets loaded several times.", "previous-instance-holds-memory"),
         ("The re-tokenized reply differs from what was generated.", "prompt-cache-miss-prefix-changed"),
         ("It aborts with LaunchTimeout.", "gpu-watchdog-timeout"),
+        ("It ignores --tensor-split.", "server-config-not-applied"),
+        ("The model loads on one GPU but fails on two.", "pipeline-copies-buffer"),
+        ("With -ctk q5_1 attention runs on the CPU.", "kv-quant-no-gpu-kernel"),
         ("The extension defaults to 16k context.", "client-ctx-mismatch"),
     ],
 )
