@@ -8,6 +8,7 @@ a reason to finish (``interrupt_requests``). Of several models it keeps one load
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,9 +16,13 @@ from typing import Any, ClassVar
 from probes.backends.base import Ask, Feature, Signs
 from probes.backends.http import text_of
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of
-from probes.evidence.errors import BadAnswerError, CtxDoctorError, NotOfferedError
+from probes.backends.refusals import type_failure
+from probes.evidence.errors import BadAnswerError, CtxDoctorError, NoAnswerInTimeError, NotOfferedError
 from probes.evidence.request import Completion, RequestError
 from probes.evidence.subject import ModelIdentity, WindowReading
+
+LISTED_S = 60.0
+"""So long the list of models is waited for."""
 
 
 class _Reading(StreamReading):
@@ -67,6 +72,13 @@ class LlamaCppPython(OpenAiCompatible):
         """The package's version, which ``/openapi.json`` names."""
         return text_of(object_of(self.ask_object("/openapi.json").get("info")).get("version"), 40)
 
+    def models(self) -> list[dict[str, Any]]:
+        """Give the entries of ``/v1/models``, which waits for the answer that the server is giving."""
+        if self._entries is None:
+            _status, body = self.http.get_json("/v1/models", deadline_s=LISTED_S)
+            self._entries = [entry for entry in list_of(object_of(body).get("data")) if isinstance(entry, dict)][:1000]
+        return self._entries
+
     def model_name(self) -> str | None:
         """Give the model's name. NotOfferedError where several are served and none was named: to ask the wrong one would load it."""
         if self.model is None and len(self.models()) > 1:
@@ -108,7 +120,12 @@ class LlamaCppPython(OpenAiCompatible):
 
         An answer that ended for its length has the tokens that were asked for; else its text is counted. A chat's prompt stays uncounted.
         """
-        told = super().complete(ask)
+        began = time.monotonic()
+        try:
+            told = super().complete(ask)
+        except NoAnswerInTimeError as error:
+            # the list of models was waited for in vain: the server is busy with another answer
+            return Completion(error=type_failure(error, time.monotonic() - began))
         if told.error is not None or told.prompt_tokens is not None:
             return told
         counted: dict[str, int] = {}

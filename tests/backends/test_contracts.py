@@ -12,7 +12,7 @@ from probes.backends.recognise import recognise
 from probes.evidence.errors import BadAnswerError, CtxDoctorError, NotOfferedError, StillLoadingError, WrongKeyError
 from probes.evidence.subject import WindowReading
 
-from .loopback import Loopback, plain
+from .loopback import Loopback, plain, silence
 
 PROMPT = Ask(prompt="ORBIT-17 =", max_tokens=4, use_cache=False, salt="x9 ")
 CHAT = Ask(messages=({"role": "user", "content": "hi"},), max_tokens=4, use_cache=False, salt="x9 ")
@@ -522,6 +522,16 @@ def test_llama_cpp_python_of_several_models_is_asked_for_none_that_was_not_named
         backend.count_tokens("x")
         backend.complete(PROMPT)
         assert {body["model"] for method, _path, body in server.asked if method == "POST"} == {"small"}
+
+
+def test_llama_cpp_python_that_gives_another_answer_meanwhile(monkeypatch):
+    """Its list of models waits for that; what was to be asked is then a time-out, and no answer of another kind."""
+    monkeypatch.setattr("probes.backends.llama_cpp_python.LISTED_S", 0.3)
+    with Playing("llama-cpp-python-0.3.36") as (server, backend):
+        server.faults["GET /v1/models"] = silence
+        told = backend.complete(PROMPT)
+        assert told.error.error == "timeout"
+        assert server.bodies("/v1/completions") == []
 
 
 def test_llama_cpp_python_tells_counts_in_one_piece_only():
