@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Feature, Signs
 from probes.backends.http import Http, count, seconds, text_of
-from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of
-from probes.evidence.errors import BadAnswerError, NotOfferedError
+from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of, parse_metrics
+from probes.evidence.errors import BadAnswerError, CtxDoctorError, NotOfferedError
 from probes.evidence.request import Completion
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
 
@@ -24,6 +24,8 @@ _DECODE_S = "vllm:request_decode_time_seconds_sum"
 _DRAFTED, _ACCEPTED = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _COUNTERS = (_LOOKED, _FOUND, _PREFILLS, _PREFILL_S, _DECODE_S, _DRAFTED, _ACCEPTED, _RUNNING, _WAITING)
+_COUNTERS_S = 0.8
+_MOST_MISSED = 3
 _SETTLES_S = (0.0, 0.02, 0.05, 0.1)
 """The counters follow an answer's end by a moment."""
 
@@ -80,6 +82,8 @@ class Vllm(OpenAiCompatible):
         self._fresh: dict[str, str] = {}
         """How the last prompts began that the cache had to leave out → their salts: what goes on from such a text shares its blocks."""
         self._salts: bool | None = None
+        self._missed = 0
+        """How often its counters were asked for in vain, one after the other; after the last of a few they are not asked for again."""
         self._tells_cached = self._tells_times = False
         """Whether its answers tell what came from the cache and how long it took (``--enable-prompt-tokens-details``, ``--enable-per-request-metrics``)."""
 
@@ -201,9 +205,17 @@ class Vllm(OpenAiCompatible):
         return told.model_copy(update={key: value for key, value in more.items() if getattr(told, key) is None})
 
     def _counted(self) -> dict[str, float] | None:
-        """Read its counters; None where they are not open, or someone else's request runs or waits."""
-        told = {name: value for name, (value, _labels) in self.metrics(*_COUNTERS).items()}
-        return None if told.get(_PREFILLS) is None or told.get(_RUNNING) or told.get(_WAITING) else told
+        """Read its counters; None where they are not open, or someone else's request runs or waits. Never waits long: they only add to what is told."""
+        if self._missed >= _MOST_MISSED:
+            return None
+        try:
+            reply = self.http.get("/metrics", deadline_s=_COUNTERS_S)
+        except CtxDoctorError:
+            self._missed += 1
+            return None
+        told = {name: value for name, (value, _labels) in parse_metrics(reply.text, _COUNTERS).items()}
+        self._missed = 0 if reply.status == 200 and _PREFILLS in told else _MOST_MISSED
+        return None if self._missed or told.get(_RUNNING) or told.get(_WAITING) else told
 
     def _rise(self, before: dict[str, float], prompt: int) -> dict[str, Any]:
         """Give by what one request made the counters rise: its cached tokens, its drafts and its times; nothing where others were served, too."""
