@@ -57,7 +57,7 @@ RULE = Rule(
             if_true=STRONG,
         ),
         Clue(
-            words("The model has sliding-window or recurrent layers, and the speed is complained of."),
+            words("The model has sliding-window or recurrent layers."),
             all_of(
                 any_of(
                     RECURRENT.is_(True),
