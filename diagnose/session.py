@@ -32,7 +32,7 @@ from probes.evidence.damage import NextTokens
 from probes.evidence.errors import CouldNotLookError, CtxDoctorError, LaunchFailedError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
-from probes.evidence.request import TURNED_AWAY, Launch, RequestError, Restarted, TruncationReading
+from probes.evidence.request import TURNED_AWAY, Launch, RequestError, Restarted, TornStream, TruncationReading
 from probes.evidence.rungs import LadderPlan, RecallBase, RungResult, WayOfAsking
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
@@ -212,11 +212,12 @@ def _measure(one: Walk) -> None:
         process_ended=partial(ended, one, pid),
         revive=lambda: _watched_anew(one, sampler, revive(one, pid, ends)),
         start_anew=(lambda: _watched_anew(one, sampler, start_anew(one, "fresh", ends))) if one.server else None,
+        torn=one.last(TornStream),
     )
     shape = shape_of(one, window_of(one))
     if one.mode == "run":
         # the guided walk has said it before it asked whether to start
-        for line in forecast.told(forecast.of(known_of(one, shape), backend.name), one.options.budget_s):
+        for line in forecast.told(forecast.of(known_of(one, shape), backend.engine), one.options.budget_s):
             one.ui.say(line)
     sampler.start()
     try:
@@ -239,9 +240,9 @@ def _measure(one: Walk) -> None:
                 continue
             one.case.make_room()
             for evidence in probe.collect(context):
-                _add_turned_away(one, context, name)
+                _add_noticed(one, context, name)
                 one.add(evidence)
-            _add_turned_away(one, context, name)
+            _add_noticed(one, context, name)
             one.case.append("probe-done", {"probe": name})
             one.case.append(
                 "sent",
@@ -255,8 +256,13 @@ def _measure(one: Walk) -> None:
         sampler.stop()
 
 
-def _add_turned_away(one: Walk, context: ProbeContext, name: str) -> None:
-    """Keep what was refused because others were served, though it was sent again: once for each probe and message."""
+def _add_noticed(one: Walk, context: ProbeContext, name: str) -> None:
+    """Keep what was noticed beside what a probe looks for: torn streams, and what was refused because others were served, though it was sent again.
+
+    A stream once a run, a refusal once for each probe and message.
+    """
+    if context.torn is not None and not one.mine(TornStream):
+        one.add(found(context.torn, source="measured", run=one.run, origin=name))
     refused, context.turned_away[:] = list(context.turned_away), []
     known = {error.message for error in one.mine(RequestError) if error.error == "busy"}
     for error in refused:
@@ -285,6 +291,8 @@ def known_of(one: Walk, shape: Shape) -> agenda.Known:
         symptom=one.case.symptom,
         answers=one.case.payloads(Answer),
         server=one.backend.http.base_url if one.backend is not None else "",
+        backend=one.backend.engine if one.backend is not None else "",
+        restartable=one.server is not None or (one.backend is not None and one.backend.name in agenda.STARTS_AGAIN),
         control_url=one.options.control_url,
         api_key=one.api_key,
         soak=one.options.soak,
