@@ -23,7 +23,9 @@ class BackendIdentity(Payload):
     url: Text | None = None
     recognised_by: Text = Field(default="", description="the sign that told it")
     router: bool = False
-    front: Text | None = Field(default=None, description="what stands before it and starts it: llama-swap, llama.cpp router")
+    front: Text | None = Field(
+        default=None, description="what stands before it and starts it: llama-swap, llama.cpp router"
+    )
     front_model: Text | None = Field(default=None, description="the model's name there")
     local: bool | None = Field(default=None, description="whether it runs on this machine")
     pid: int | None = None

@@ -159,7 +159,9 @@ def patterns(sight: Sight) -> Iterator[Reading]:
         fitted = sent is not None and done.value >= CUT * sent.value
         # who asked for a window of 2,048 tokens has asked for it, though it is a default elsewhere
         meant = asked is not None and asked.source in WRITTEN and 0 <= asked.value - done.value <= 2
-        yield reading(PROCESSED_IS_DEFAULT, default and not fitted and not meant, source=done.source, origin=done.origin)
+        yield reading(
+            PROCESSED_IS_DEFAULT, default and not fitted and not meant, source=done.source, origin=done.origin
+        )
     if total is not None:
         yield reading(
             TOTAL_IS_DEFAULT,
