@@ -540,6 +540,7 @@ def next_test_part(step: NextTest) -> doc.NextTest:
         expects=tuple(doc.Expectation(cause=one.cause, words=one.words) for one in step.expects),
         cost=doc.TestCost(minutes=step.cost.minutes, tokens=step.cost.tokens, quality=step.cost.quality),
         reason=step.reason,
+        first=tuple(doc.PutBack(variable=one.variable, from_=one.start, to=one.to) for one in step.first),
     )
 
 

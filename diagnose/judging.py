@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from diagnose.case import Case
 from diagnose.goal import nothing_left
 from diagnose.ledger import confirmed, kept_run, tried
 from diagnose.plan import closers
 from diagnose.running import Walk
+from diagnose.separating import command_of
+from diagnose.snapshots import put_back
 from diagnose.steps import most_useful, with_command
 from diagnose.window import window_verdict
+from probes.backends.commands import as_text
 from probes.evidence.answers import Answer
+from probes.evidence.changes import PredictionScored
 from probes.evidence.events import LogEvent
+from probes.evidence.records import EvidenceSet
+from probes.evidence.words import words
 from reports.document import message
 from rules.catalogue import Mode, all_rules, judge_evidence
-from rules.engine import Facts, Judgement, tried_key
-from rules.verdict import NextTest, Verdict, next_step, verdict_of
+from rules.engine import Closer, Facts, Judgement, tried_key
+from rules.verdict import Cost, NextTest, Verdict, next_step, verdict_of
 
 
 def judged(case: Case, run: int, mode: Mode) -> tuple[Judgement, Facts]:
@@ -42,12 +50,60 @@ def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
         step = next_step(judgement, facts, ahead, past)
     one.case.append("verdict", verdict.model_dump(mode="json"))
     if step is not None:
-        # a change that gained nothing is undone before the next: its command is no part of what comes
-        step = with_command(step, one.case.evidence(kept_run(one.case, one.run)), one.options.backend)
+        step = _from_what_stands(one, step, ahead, past)
     one.case.append("next-test", step.model_dump(mode="json") if step is not None else {})
     said = [message(each).model_dump(mode="json") for each in most_useful(judgement, ahead)]
     one.case.append("note", {"would_decide": said})
     return verdict, step
+
+
+def _from_what_stands(
+    one: Walk, step: NextTest, ahead: Sequence[Closer], past: Collection[tuple[str, str]]
+) -> NextTest:
+    """Give a change as it is made once the changes are undone that gained nothing, and say what is undone first.
+
+    It is chosen anew for the configuration that stands then: value, command and prediction of a test that was chosen for another one do not fit
+    it. Where nothing is to be changed there, the undoing is the step.
+    """
+    case = one.case
+    kept = kept_run(case, one.run)
+    first = put_back(case, one.run, kept) if step.kind == "change" else ()
+    if not first:
+        return with_command(step, case.evidence(one.run), one.options.backend)
+    failed = [record for record, scored in case.evidence(one.run).of(PredictionScored) if scored.outcome == "failed"]
+    standing = EvidenceSet([*case.evidence(kept).all, *failed])
+    judgement, facts = judge_evidence(standing, one.mode)
+    then = next_step(judgement, facts, ahead, past)
+    if then is not None and then.kind == "change":
+        made = with_command(then, standing, one.options.backend)
+        argv = command_of(case, kept)
+        if made.command and (argv is None or made.undo != as_text(argv)):
+            # no one command holds the whole configuration: what is undone is done by steps of its own
+            undoing = [
+                with_command(
+                    then.model_copy(update={"variable": each.variable, "start": each.start, "to": each.to}),
+                    standing,
+                    one.options.backend,
+                ).command
+                for each in first
+            ]
+            made = made.model_copy(update={"command": "\n".join([*filter(None, undoing), made.command])})
+        return made.model_copy(update={"first": first})
+    if then is not None and then.kind == "answer":
+        return with_command(then, standing, one.options.backend)
+    back = [as_text(argv) if argv else None for argv in (command_of(case, kept), command_of(case, one.run))]
+    undone, *more = first
+    return NextTest(
+        kind="change",
+        variable=undone.variable,
+        start=undone.start,
+        to=undone.to,
+        command=back[0],
+        undo=back[1],
+        first=tuple(more),
+        cost=Cost(minutes=3),
+        reason=words("The change gained nothing: with it, what comes next would be two changes.").english,
+    )
 
 
 def _measured(case: Case, run: int) -> set[tuple[str, str]]:

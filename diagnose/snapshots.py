@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from diagnose.case import Case
-from diagnose.readback import Changed, difference
+from diagnose.readback import Changed, Value, difference
 from diagnose.window import by_rung
 from probes.evidence.changes import Snapshot
 from probes.evidence.rungs import RungResult
+from rules.verdict import Undone
 
 
 def snapshot_of(case: Case, run: int, when: str = "before") -> Snapshot | None:
@@ -34,3 +35,19 @@ def changed_during(case: Case, run: int) -> tuple[Changed, ...]:
     if before is None or after is None:
         return ()
     return tuple(one for one in difference(before, after).variables if one.name in _INSIDE)
+
+
+def put_back(case: Case, run: int, kept: int) -> tuple[Undone, ...]:
+    """Give what somebody has to set back for an earlier run's configuration to stand again; what changed by itself nobody can."""
+    now, then = snapshot_of(case, run), snapshot_of(case, kept)
+    if kept == run or now is None or then is None:
+        return ()
+    return tuple(
+        Undone(variable=one.name, start=_plainly(one.before), to=_plainly(one.after))
+        for one in difference(now, then).variables
+        if one.asked
+    )
+
+
+def _plainly(value: Value) -> bool | int | float | str | None:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

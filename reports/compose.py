@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         DeviceValues,
         FactFound,
         NextTest,
+        PutBack,
         Reached,
         Rung,
         SetAside,
@@ -720,7 +721,16 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
     how: list[Words] = []
     if test.question or test.decides or test.tells:
         how, reason = _asked(make, test)
-    if test.kind == "change" and variable and before and after:
+    if test.kind == "change" and test.first:
+        # two steps in one command are never called one
+        lead = words(
+            "Two steps. First undo what gained nothing: {undone}. Then change {variable} from {before} to {after}.",
+            undone=Several(tuple(_put_back(one) for one in test.first)),
+            variable=variable or "?",
+            before=before or Sentence(words("not set")),
+            after=after or Sentence(words("not set")),
+        )
+    elif test.kind == "change" and variable and before and after:
         lead = words(
             "Change {variable} from {before} to {after}, and nothing else.",
             variable=variable,
@@ -763,6 +773,18 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         reason=reason,
         kind=test.kind,
         how=tuple(how),
+        undoes=bool(test.first),
+    )
+
+
+def _put_back(one: PutBack) -> Words:
+    """Say from what to what a setting is put back."""
+    before, after = (plain(each) if each is not None else "" for each in (one.from_, one.to))
+    return words(
+        "{variable} ({before} → {after})",
+        variable=one.variable,
+        before=before or Sentence(words("not set")),
+        after=after or Sentence(words("not set")),
     )
 
 

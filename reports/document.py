@@ -349,6 +349,14 @@ class ChoiceOffered(Part):
     words: Text
 
 
+class PutBack(Part):
+    """A setting that is put back before the next test, because its change gained nothing."""
+
+    variable: Text
+    from_: Any = Field(default=None, alias="from")
+    to: Any = None
+
+
 class NextTest(Part):
     """The next single change, probe, question or habit."""
 
@@ -366,6 +374,10 @@ class NextTest(Part):
     choices: tuple[ChoiceOffered, ...] = Field(default=(), description="optional: what may be answered")
     decides: tuple[Text, ...] = Field(default=(), description="optional: the causes that it can still decide about")
     tells: tuple[Text, ...] = Field(default=(), description="optional: the facts that it would find out")
+    first: tuple[PutBack, ...] = Field(
+        default=(),
+        description="optional: what is put back first, as a step of its own; from, to and command hold once that is done",
+    )
 
 
 class ChangedVariable(Part):

@@ -734,7 +734,14 @@ class _Fill:
 
     def _extra(self) -> str:
         test = self.view.next_test
-        return sentence(words("Next single test: {test}", test=test.lead)) if test is not None else ""
+        if test is None:
+            return ""
+        said = (
+            words("Next test: {test}", test=test.lead)
+            if test.undoes
+            else words("Next single test: {test}", test=test.lead)
+        )
+        return sentence(said)
 
     def _first_bad(self) -> str:
         version = next((c for c in self.view.changes if "version" in c.variable or "build" in c.variable), None)

@@ -191,6 +191,8 @@ class Test:
     reason: Text
     kind: str
     how: tuple[Words, ...] = ()
+    undoes: bool = False
+    """Whether something is undone first: then it is two steps."""
 
 
 @dataclass(frozen=True, slots=True)

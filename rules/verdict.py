@@ -121,9 +121,18 @@ class Cost(Record):
     quality: Quality = "none"
 
 
+class Undone(Record):
+    """A setting that is put back first, because its change gained nothing."""
+
+    variable: str
+    start: Found = None
+    to: Found = None
+
+
 class NextTest(Record):
     """One step. ``start`` is the document's ``from``. ``splits``: the leaders that this test tells from the others.
 
+    ``first``: what is undone before it, as a step of its own; ``start`` and ``to`` hold once that is done.
     ``closes``: the ids of the facts that an answer or a probe would find out.
     """
 
@@ -133,6 +142,7 @@ class NextTest(Record):
     to: Found = None
     command: Text | None = None
     undo: Text | None = None
+    first: tuple[Undone, ...] = ()
     keep: tuple[str, ...] = ()
     expects: tuple[Expectation, ...] = ()
     cost: Cost

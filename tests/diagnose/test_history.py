@@ -6,13 +6,17 @@ import random
 
 import pytest
 
+from diagnose import judging
 from diagnose.case import Case
 from diagnose.comparison import compare
+from diagnose.document import document_of
 from diagnose.history import compared_with, settle
 from diagnose.judging import _mended
 from diagnose.ledger import confirmed, kept_run, ledger, tried
+from diagnose.options import RunOptions
 from diagnose.prediction import attempts_in, measured_first, starts_needed
 from diagnose.readback import difference, fingerprint, read_back
+from diagnose.running import Walk
 from diagnose.snapshots import snapshot_of
 from probes.backends.commands import parse_command
 from probes.evidence.changes import PredictionScored
@@ -22,6 +26,7 @@ from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Launch
 from probes.evidence.rungs import CanaryScore, Criteria, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
+from reports.compose import build
 from rules.catalogue import facts_of, judge_evidence, rule_of
 from rules.engine import before
 from rules.facts import LAUNCH_FAILED, PREDICTION_FAILED, WINDOW_IN_FORCE
@@ -750,3 +755,73 @@ def test_the_test_of_a_confirmed_cause_is_not_proposed_again_once_the_goal_is_re
     assert _mended(case, 1, facts_of(case.evidence(1))) == set()
     measured(case, world, (1024, 4096, 30000), result="failed")
     assert _mended(case, 3, facts_of(case.evidence(3))) == set()
+
+
+class _Silent:
+    """Nobody reads."""
+
+    def say(self, *_said):
+        """Nothing."""
+
+
+def _useless(case, monkeypatch, chosen):
+    """Two runs, the second after slots that gained nothing; what is proposed is chosen from the facts that the choice is made on."""
+    world = whole(World())
+    measured(case, world)
+    world.change("-np", 4)
+    world.slots, world.in_force = 4, 8192
+    line = measured(case, world)
+    assert line.kept is False
+
+    def choose(_judgement, facts, *_more):
+        return chosen(facts)
+
+    monkeypatch.setattr(judging, "next_step", choose)
+    walk = Walk(case, RunOptions(), _Silent(), Criteria(), mode="run")
+    return judging.judge_run(walk)[1]
+
+
+def _shorter(facts):
+    window = facts.value(WINDOW_IN_FORCE)
+    return NextTest(
+        kind="change",
+        variable="ctx",
+        start=window,
+        to=window // 2,
+        cost=Cost(minutes=1),
+        reason="shorter",
+        keep=("parallel",),
+    )
+
+
+def test_the_undoing_of_a_useless_change_is_said_as_a_step_of_its_own(case, monkeypatch):
+    """Law: command, values and lead are of one configuration; two changes are never called one."""
+    step = _useless(case, monkeypatch, _shorter)
+    assert [(one.variable, one.start, one.to) for one in step.first] == [("parallel", 4, 1)]
+    assert "-np 1" in step.command
+    # 8,192 is the window with four slots, which is not what the command starts from
+    assert (step.start, step.to) == (32768, 16384)
+    assert "-c 16384" in step.command
+    assert "-c 32768 -np 1" in step.undo
+    lead = build(document_of(case)).next_test.lead.english
+    assert lead.startswith("Two steps. First undo what gained nothing: parallel (4 → 1). Then change ctx from")
+    assert "nothing else" not in lead
+
+
+def test_where_nothing_is_left_but_the_undoing_that_is_the_step(case, monkeypatch):
+    """Law: a test that only the useless change brought about is not proposed for the configuration that stands without it."""
+    step = _useless(case, monkeypatch, lambda facts: _shorter(facts) if facts.value(WINDOW_IN_FORCE) < 20000 else None)
+    assert (step.variable, step.start, step.to, step.first) == ("parallel", 4, 1, ())
+    assert "-np 1" in step.command
+    assert "-np 4" in step.undo
+
+
+def test_a_change_that_is_kept_is_built_upon(case, monkeypatch):
+    world = divided()
+    measured(case, world, step=slots_to_one())
+    assert measured(case, whole(world), (1024, 4096, 30000)).kept is True
+    monkeypatch.setattr(judging, "next_step", lambda _judgement, facts, *_more: _shorter(facts))
+    step = judging.judge_run(Walk(case, RunOptions(), _Silent(), Criteria(), mode="run"))[1]
+    assert step.first == ()
+    assert "-np 1" in step.command
+    assert "nothing else" in build(document_of(case)).next_test.lead.english
