@@ -374,7 +374,7 @@ def announce(talk: Talk, aim: Aim, plan: Forecast | None, budget_s: float) -> No
     else:
         lines += [
             words("- The window is not known before the server answers; prompts go up to that length"),
-            words("- It ends after {budget} min at the latest", budget=max(1, round(budget_s / 60))),
+            words("- After {budget} min nothing new is begun", budget=max(1, round(budget_s / 60))),
         ]
     lines.append(words("- The texts are made up here: a story with facts to recall. Nothing of yours is sent"))
     if aim.seen is not None and not is_loopback(aim.seen.url):
@@ -569,7 +569,8 @@ def guided(
         return tell(one.case, terminal, format=None, out=None, lang=lang, could_not_look=unseen)
     except KeyboardInterrupt:
         terminal.finish_progress()
-        if talk.case is not None:
+        if talk.case is not None and not (talk.case.run and not talk.case.has_ended(talk.case.run)):
+            # of a run that was interrupted is said already how to go on
             terminal.say(words("Everything so far is kept. Go on with: ctxdoctor --case {case}", case=talk.case.id))
         raise
     finally:

@@ -16,13 +16,27 @@ from diagnose.standing import put_into_force
 from probes.backends.base import Backend
 from probes.backends.commands import detect_backend, parse_command
 from probes.backends.http import Http
-from probes.evidence.errors import CtxDoctorError, InputError, LaunchFailedError
+from probes.evidence.errors import CouldNotLookError, CtxDoctorError, InputError, LaunchFailedError
 from probes.evidence.records import found
 from probes.evidence.request import Launch
 from probes.evidence.subject import BackendIdentity
 from probes.evidence.words import words
 from probes.launch import Server, address_of, holder_of
 from probes.process import that_matters
+
+LEAST_START_S = 5.0
+"""A server is given this long to start, however short the budget is."""
+
+
+def patience_s(one: Walk) -> float:
+    """Give for how long a server that starts or loads is waited for: no longer than the run may take, in seconds."""
+    return min(one.options.load_deadline_s, max(LEAST_START_S, one.options.budget_s))
+
+
+def cut_off(launch: Launch, one: Walk) -> bool:
+    """Say whether we stopped waiting for a server because of the budget: whether it would have come up nobody knows, and it is no failed start."""
+    running = not launch.healthy and launch.exit_code is None and launch.signal is None
+    return running and patience_s(one) < one.options.load_deadline_s
 
 
 @contextlib.contextmanager
@@ -87,7 +101,7 @@ def _launched(one: Walk) -> Iterator[str | None]:
         started(server.pid, server.created)
         launch = server.wait_healthy(
             lambda pid: address_of(pid, answers_health, wanted),
-            one.options.load_deadline_s,
+            patience_s(one),
             lambda waited, deadline: one.ui.progress(
                 "the server loads its model", waited / deadline, f"{waited:.0f} s"
             ),
@@ -103,6 +117,10 @@ def _launched(one: Walk) -> Iterator[str | None]:
         elif launch.healthy and given and answers_health(given):
             # started here and reached through something that stands before it: it is measured as its clients see it
             server.url = given
+        if cut_off(launch, one):
+            late = f"the budget ({patience_s(one):.0f} s) ended while the server was still starting; give more time with --budget"
+            one.ui.say(words("Nothing was measured: {why}", why=late))
+            raise CouldNotLookError(late)
         one.add(found(launch.model_copy(update={"command": shown}), source="measured", run=one.run))
         if not launch.healthy:
             one.ui.say(words("The server did not start: {why}", why=launch.why))
@@ -124,7 +142,9 @@ def _trial_starts(one: Walk, shown: tuple[str, ...], port: int | None) -> None:
         with noted(shown, server.marker) as started, server:
             server.start()
             started(server.pid, server.created)
-            launch = server.wait_healthy(lambda pid: address_of(pid, answers_health, port), one.options.load_deadline_s)
+            launch = server.wait_healthy(lambda pid: address_of(pid, answers_health, port), patience_s(one))
+        if cut_off(launch, one):
+            return
         one.add(
             found(
                 launch.model_copy(update={"command": shown}), source="measured", run=one.run, origin=f"start {number}"
@@ -144,4 +164,4 @@ def answers_health(url: str) -> bool:
 def _recognised(one: Walk, http: Http) -> Backend:
     """Find out which server answers; one that still loads is waited for."""
     options = one.options
-    return look.recognised(http, one.ui, hint=options.backend, model=options.model, deadline_s=options.load_deadline_s)
+    return look.recognised(http, one.ui, hint=options.backend, model=options.model, deadline_s=patience_s(one))

@@ -36,9 +36,23 @@ def open_or_create(name: str | None, symptom: str | None) -> Case:
     return Case.create(symptom, tool_version=version())
 
 
+ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+"""What ends the tool beside Ctrl-C. A terminal that is closed sends SIGHUP; Windows does not have it."""
+
+
 def as_interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Treat SIGTERM as Ctrl-C: what was started is stopped, and the case is kept."""
+    """Treat a signal that ends the tool as Ctrl-C: what was started is stopped, and the case is kept."""
     raise KeyboardInterrupt
+
+
+def end_cleanly() -> None:
+    """Treat every signal that ends the tool as Ctrl-C from now on. One that is ignored stays so: ``nohup`` means that the tool is to live on."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in ENDING_SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, as_interrupt)
 
 
 def perform(
@@ -52,8 +66,7 @@ def perform(
     mode: Mode = "session",
 ) -> Walk:
     """Do one run of an open case. KeyboardInterrupt passes through, after the case was told how to go on."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, as_interrupt)
+    end_cleanly()
     put_right(terminal)
     for answer in answers:
         case.add(found(answer, source="user", run=0, origin=answer.question))

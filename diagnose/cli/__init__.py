@@ -187,6 +187,14 @@ def _dispatch(arguments: list[str]) -> int:
     if name.startswith("-") and sys.stdin.isatty() and sys.stdout.isatty():
         # options without a command, in a terminal: the guided walk with them
         return _call("run", "guided", arguments)
+    if name.startswith("-"):
+        import shlex  # noqa: PLC0415
+
+        sys.stderr.write(
+            "ctxdoctor: options without a command begin the guided walk, which needs a terminal; "
+            f"without one, name a command: {shlex.join(['ctxdoctor', 'run', *arguments])}\n"
+        )
+        return 2
     import difflib  # noqa: PLC0415
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)

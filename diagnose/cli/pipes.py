@@ -1,8 +1,9 @@
-"""Output whose reader went away, as ``| head`` does: what is left to say goes nowhere, and the exit code is the command's own."""
+"""Output whose reader went away, as ``| head`` or a closed terminal: what is left to say goes nowhere, and the exit code is the command's own."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 
@@ -13,16 +14,25 @@ if TYPE_CHECKING:
 
 
 class _Unbreakable:
-    """A stream that goes on into nothing when its pipe breaks. All else is the stream's own."""
+    """A stream that goes on into nothing when its pipe breaks or its terminal is closed. All else is the stream's own."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._terminal = False
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._terminal = bool(stream.isatty())  # asked now: a terminal that was closed is none any more
+
+    def _nobody_reads(self, error: OSError) -> bool:
+        """Say whether the reader is gone. A terminal that was closed answers with EIO, which from a file is a broken disk."""
+        return isinstance(error, BrokenPipeError) or (self._terminal and error.errno == errno.EIO)
 
     def write(self, text: str) -> int:
         """Write, if anybody reads."""
         try:
             return int(self._stream.write(text))
-        except BrokenPipeError:
+        except OSError as error:
+            if not self._nobody_reads(error):
+                raise
             self._into_nothing()
             return len(text)
 
@@ -35,7 +45,9 @@ class _Unbreakable:
         """Flush, if anybody reads."""
         try:
             self._stream.flush()
-        except BrokenPipeError:
+        except OSError as error:
+            if not self._nobody_reads(error):
+                raise
             self._into_nothing()
 
     def _into_nothing(self) -> None:

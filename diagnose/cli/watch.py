@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
-import threading
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,11 +101,10 @@ def watch_command(
 
 def _wait(session: Session, seen: queue.SimpleQueue[WatchedRequest], seconds: float | None) -> bool:
     """Keep each request as it ends, until the time is up or the user stops; says whether the user did."""
-    from diagnose.perform import as_interrupt  # noqa: PLC0415
+    from diagnose.perform import end_cleanly  # noqa: PLC0415
     from diagnose.watching import keep  # noqa: PLC0415
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, as_interrupt)
+    end_cleanly()
     ends = None if seconds is None else time.monotonic() + seconds
     interrupted = False
     try:

@@ -204,7 +204,7 @@ def test_an_interrupted_interview_goes_on_where_it_was(monkeypatch: pytest.Monke
 
 
 def test_a_run_that_was_interrupted_goes_on_with_its_own_options_and_without_a_question(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     runs = performed(monkeypatch)
     whole = interview.perform
@@ -216,6 +216,8 @@ def test_a_run_that_was_interrupted_goes_on_with_its_own_options_and_without_a_q
     monkeypatch.setattr(interview, "perform", cut_short)
     with pytest.raises(KeyboardInterrupt):
         walked(Scripted({"What goes wrong": "flaky"}), [SERVER], yes=True)
+    # the run itself says how it is gone on with, and one way is enough
+    assert "Go on with" not in capsys.readouterr().err
     monkeypatch.setattr(interview, "perform", whole)
     monkeypatch.setattr(interview, "ask_further", lambda _talk, _one: None)
     again = Scripted({})
