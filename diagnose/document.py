@@ -33,6 +33,7 @@ from probes.model_file.explain import place_of
 from reports import document as doc
 from rules.causes import CAUSES
 from rules.derive.cards import never_started
+from rules.derive.window import stretched
 from rules.facts import VOCABULARY
 from rules.verdict import NextTest, Verdict
 
@@ -185,12 +186,26 @@ def _last(evidence: EvidenceSet, kind: type[Any], name: str) -> Any:
     return None
 
 
-_WHICH = {"asked": "asked", "trained": "trained", "per_slot": "per-slot", "in_force": "in-force"}
+_WHICH = {"asked": "asked", "per_slot": "per-slot", "in_force": "in-force"}
+
+
+def _trained(evidence: EvidenceSet) -> int | None:
+    """Give the training length as the server or its log tells it; the model file's own where what they tell is a stretched one."""
+    told = [window.trained for _record, window in evidence.of(WindowReading) if window.trained]
+    logged, files = evidence.of(LogEvent), evidence.of(ModelFile)
+    told = [e.tokens for _r, e in logged if e.event == "window" and e.which == "trained" and e.tokens] + told
+    no_training = stretched(logged, evidence.of(Configuration), files, evidence.of(WindowReading))
+    plain = [one for one in told if one not in no_training]
+    own = [file.trained_window for _record, file in files if file.trained_window]
+    chosen = plain or own
+    return chosen[-1] if chosen else None
 
 
 def _window_value(evidence: EvidenceSet, name: str) -> Any:
     """Give a window as the server or its process says, else as its log does."""
     value = _last(evidence, WindowReading, name)
+    if name == "trained":
+        return _trained(evidence)
     if name == "in_force":
         # by what a server refuses it shows its window, whatever it, or what stands before it, tells of itself
         shown = [
@@ -290,7 +305,7 @@ def subject_of(evidence: EvidenceSet, settings: Mapping[str, Setting]) -> doc.Su
         ),
         window=doc.WindowValues(
             asked=_window_value(evidence, "asked"),
-            trained=_window_value(evidence, "trained") or (file.trained_window if file else None),
+            trained=_window_value(evidence, "trained"),
             per_slot=_window_value(evidence, "per_slot"),
             slots=_window_value(evidence, "slots"),
             in_force=_window_value(evidence, "in_force"),

@@ -42,6 +42,7 @@ from rules.facts import (
     SPEED_COMPLAINT,
     SPEED_SHAPE,
     STORED_PROMPTS_LARGE,
+    SYMPTOM,
     TOLD_CACHE_GIB,
     TOLD_DRAFT_WINDOW,
     TOLD_ERROR_KIND,
@@ -556,6 +557,7 @@ TOLD = (
     # Who says what is slow, or how, finds it too slow.
     mirror(TOLD_SLOW_SHAPE, SPEED_COMPLAINT, lambda _shape: True),
     mirror(TOLD_SLOW_PART, SPEED_COMPLAINT, lambda _part: True),
+    mirror(SYMPTOM, SPEED_COMPLAINT, lambda symptom: True if symptom == "slow-long-context" else None),
     mirror(TOLD_SPEED_BY_LENGTH, SPEED_COMPLAINT, lambda _pairs: True),
     mirror(TOLD_REREADS, SPEED_COMPLAINT, lambda how: True if how != "only-new" else None),
 )

@@ -11,6 +11,7 @@ from probes.evidence.records import Evidence
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting
 from rules.derive.numbers import positive, ratio
 from rules.engine.derivation import Reading, Sight, derivation, reading, unread
+from rules.engine.fact import Known
 from rules.facts import (
     BACKEND,
     BATCH,
@@ -373,6 +374,13 @@ def positions(sight: Sight) -> Iterator[Reading]:
         yield from _positions_set(last[0], last[1], file[1] if file else None, sight)
 
 
+def stretch_of(configuration: Configuration) -> float | None:
+    """Give by how much the settings stretch positions (2.0: twice the length); None where they set no scale."""
+    settings = configuration.settings
+    scale = positive(_number(_value(settings.get("rope_freq_scale"))))
+    return 1.0 / scale if scale is not None else positive(_number(_value(settings.get("rope_scale"))))
+
+
 def _positions_set(
     evidence: Evidence, configuration: Configuration, file: ModelFile | None, sight: Sight
 ) -> Iterator[Reading]:
@@ -404,17 +412,36 @@ def _positions_set(
         yield reading(ROPE_SCALE_RATIO, 1.0, evidence)
 
 
+def _reaches(sight: Sight, scale: Known[float] | None, window: int, trained: int) -> bool:
+    """Say whether the scale, from the model's own length on, covers the window. How far a base reaches, no arithmetic tells."""
+    last = sight.last(Configuration)
+    original = _number(_value(last[1].settings.get("yarn_orig_ctx"))) if last is not None else None
+    if original and abs(original - trained) > 0.02 * trained:
+        return False
+    return scale is None or scale.value > 0.98 or trained / scale.value >= 0.98 * window
+
+
 @derivation(
+    reads=(Configuration,),
     needs=(ROPE_BASE_RATIO, ROPE_SCALE_RATIO, ROPE_SET, ROPE_TYPE_FILE, WINDOW_IN_FORCE, WINDOW_TRAINED),
     gives=(ROPE_WRONG, ROPE_MISSING),
 )
 def positions_judged(sight: Sight) -> Iterator[Reading]:
     """Say whether positions are off within the training, or unscaled beyond it. Scaling beyond the training is what scaling is for."""
-    ratios = [known for known in (sight.known(ROPE_BASE_RATIO), sight.known(ROPE_SCALE_RATIO)) if known is not None]
+    base, scale = sight.known(ROPE_BASE_RATIO), sight.known(ROPE_SCALE_RATIO)
+    ratios = [known for known in (base, scale) if known is not None]
     window, trained = sight.known(WINDOW_IN_FORCE), sight.known(WINDOW_TRAINED)
     beyond = None if window is None or trained is None or not trained.value else window.value > trained.value * 1.02
     off = [known for known in ratios if not 0.98 <= known.value <= 1.02]
-    if off and beyond is not True:
+    # a base that is greater and a scale that is smaller than the file's stretch: right beyond the training, wrong within it
+    stretched = all(known.value > 1 if known is base else known.value < 1 for known in off)
+    reaches = window is not None and trained is not None and _reaches(sight, scale, window.value, trained.value)
+    if off and beyond is None and stretched:
+        note = "whether the window is longer than the training length of the model file is not known"
+        yield unread(ROPE_WRONG, "not-run", note)
+    elif off and beyond is True and not (stretched and reaches):
+        yield unread(ROPE_WRONG, "failed", "positions are scaled, but not by what this window needs")
+    elif off and beyond is not True:
         yield reading(ROPE_WRONG, True, source=off[0].source, origin=off[0].origin)
     elif len(ratios) == 2:
         yield reading(ROPE_WRONG, False, source=ratios[0].source, origin=ratios[0].origin)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from probes.evidence.events import LogEvent
+from probes.evidence.records import Evidence
 from probes.evidence.request import TruncationReading
 from probes.evidence.rungs import LadderPlan
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from rules.derive.cards import never_started
 from rules.derive.numbers import COMMON_DEFAULTS, near, ratio
-from rules.derive.settings import LLAMA_FAMILY
+from rules.derive.settings import LLAMA_FAMILY, stretch_of
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.engine.fact import Known
 from rules.facts import (
@@ -48,6 +49,8 @@ from rules.facts import (
 
 ROUNDING_TOKENS = 256
 """Engines round a window to blocks of up to so many tokens."""
+STRETCHED = "yarn"
+"""Key of a log's line that says to which length the server took the training length to be stretched."""
 AS_GIVEN = "max_model_len"
 """Key of a log's line that says which window each request was given at the start, whether or not it fitted."""
 LONG_DEFAULT = 32768
@@ -77,6 +80,7 @@ def windows(sight: Sight) -> Iterator[Reading]:
     Where the load failed, no window ever was in force: what the log calls so is what the server was told to make.
     """
     logged = sight.of(LogEvent)
+    no_training = stretched(logged, sight.of(Configuration), sight.of(ModelFile), sight.of(WindowReading))
     never = never_started(event for _evidence, event in logged)
     for evidence, event in logged:
         if event.event == "window" and event.tokens:
@@ -88,7 +92,7 @@ def windows(sight: Sight) -> Iterator[Reading]:
                 "default": WINDOW_DEFAULT,
                 "pool": WINDOW_POOL,
             }.get(event.which or "")
-            if fact_of is not None:
+            if fact_of is not None and not (fact_of is WINDOW_TRAINED and event.tokens in no_training):
                 yield reading(fact_of, event.tokens, evidence)
             if event.which == "per-slot" and not never:
                 yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
@@ -106,7 +110,8 @@ def windows(sight: Sight) -> Iterator[Reading]:
         elif event.event == "window-capped" and event.tokens:
             reason = event.reason if event.reason in WINDOW_CAP_REASON.choices else "other"
             if event.reason == "trained" and event.of:
-                yield reading(WINDOW_TRAINED, event.tokens, evidence)
+                if event.tokens not in no_training:
+                    yield reading(WINDOW_TRAINED, event.tokens, evidence)
                 yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
                 if event.of > event.tokens and not _told_asked(sight):
                     # more than the model's own window is only made for who asks for it; the whole where slots divide it
@@ -131,7 +136,8 @@ def windows(sight: Sight) -> Iterator[Reading]:
     for evidence, file in sight.of(ModelFile):
         yield reading(WINDOW_TRAINED, file.trained_window or None, evidence)
     for evidence, identity in sight.of(ModelIdentity):
-        yield reading(WINDOW_TRAINED, identity.trained_window or None, evidence)
+        if identity.trained_window not in no_training:
+            yield reading(WINDOW_TRAINED, identity.trained_window or None, evidence)
     for evidence, cut in sight.of(TruncationReading):
         if cut.verdict == "refused" and cut.window:
             # by what a server refuses it shows its window, whatever else is told of it
@@ -140,13 +146,52 @@ def windows(sight: Sight) -> Iterator[Reading]:
         yield reading(WINDOW_WANTED, plan.target, evidence)
     for evidence, window in sight.of(WindowReading):
         yield reading(WINDOW_ASKED, window.asked or None, evidence)
-        yield reading(WINDOW_TRAINED, window.trained or None, evidence)
+        if window.trained not in no_training:
+            yield reading(WINDOW_TRAINED, window.trained or None, evidence)
         yield reading(WINDOW_PER_SLOT, window.per_slot or None, evidence)
         yield reading(WINDOW_SLOTS, window.slots or None, evidence)
         yield reading(WINDOW_UNIFIED, window.unified, evidence)
         yield reading(WINDOW_POOL, window.pool or None, evidence)
         yield reading(WINDOW_IN_FORCE, window.in_force or None, evidence)
         yield reading(WINDOW_DEFAULT, window.default or None, evidence)
+
+
+def stretched(
+    logged: Sequence[tuple[Evidence, LogEvent]],
+    configurations: Sequence[tuple[Evidence, Configuration]],
+    files: Sequence[tuple[Evidence, ModelFile]],
+    windows: Sequence[tuple[Evidence, WindowReading]],
+) -> frozenset[int]:
+    """Give the lengths that are no training length, in tokens: an original length times the scale that was set.
+
+    With YaRN set by hand, llama.cpp tells such a length as the trained one, over HTTP too. A position is within the training by the model file's own length.
+    """
+    own = {file.trained_window for _e, file in files} | {
+        event.tokens
+        for _e, event in logged
+        if event.event == "window" and event.which == "trained" and event.key != STRETCHED
+    }
+    lengths = {event.tokens for _e, event in logged if event.event == "window" and event.key == STRETCHED}
+    for _e, configuration in configurations[-1:]:
+        factor = stretch_of(configuration)
+        if factor is not None and _setting(configuration, "rope_scaling") == STRETCHED:
+            originals = own | {_setting(configuration, "yarn_orig_ctx")}
+            lengths |= {round(one * factor) for one in originals if isinstance(one, int) and one > 0}
+            if not any(own):
+                # only the server tells: its length, or that length by the scale, is the file's own, and nothing says which
+                lengths |= {
+                    window.trained
+                    for _w, window in windows
+                    if window.trained
+                    and window.in_force
+                    and window.trained / factor < window.in_force <= window.trained
+                }
+    return frozenset(one for one in lengths if one) - own
+
+
+def _setting(configuration: Configuration, name: str) -> object:
+    setting = configuration.settings.get(name)
+    return setting.value if setting is not None else None
 
 
 def _told_asked(sight: Sight) -> bool:

@@ -80,6 +80,8 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ("print_info: n_ctx_train      = 40960", "window", {"which": "trained", "tokens": 40960}),
     ("llm_load_print_meta: n_ctx_train      = 4096", "window", {"which": "trained", "tokens": 4096}),
     ("llama_model_loader: - kv  11:                       qwen3.context_length u32              = 40960", "window", {"which": "trained", "tokens": 40960}),
+    ("llama_init_from_model: custom YaRN scaling detected, re-adjusting n_ctx_train(8192)...", "window", {"which": "trained", "tokens": 8192}),
+    ("llama_init_from_model: n_ctx_train adjusted to 16384", "window", {"which": "stretched", "tokens": 16384, "key": "yarn"}),
     ("print_info: rope scaling     = yarn", "rope", {"key": "rope_scaling", "value": "yarn"}),
     ("llama_context: pipeline parallelism enabled (n_copies=4)", "pipeline-copies", {"count": 4}),
     ("load_tensors: offloaded 20/49 layers to GPU", "layers-offloaded", {"count": 20, "of": 49}),

@@ -23,7 +23,7 @@ from probes.evidence.request import (
     TruncationReading,
 )
 from probes.evidence.rungs import CanaryScore, RecallBase, RungResult
-from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, Setting, WindowReading
+from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
 from rules import facts as f
 from rules.catalogue import facts_of
 from rules.derive.numbers import fisher_less, ratio
@@ -163,6 +163,60 @@ def test_scaling_beyond_the_training_is_what_scaling_is_for():
     assert scaled.value(f.ROPE_MISSING) is False
     bare = facts(LLAMA, command(), model_file(), beyond)
     assert bare.value(f.ROPE_MISSING) is True
+
+
+YARN = {"rope_scaling": "yarn", "rope_scale": 2.0, "yarn_orig_ctx": 8192}
+
+
+@pytest.mark.parametrize("told", ["file", "log", "neither"])
+@pytest.mark.parametrize("scale", [{"rope_scale": 2.0}, {"rope_freq_scale": 0.5}])
+def test_a_training_length_that_a_server_stretched_is_not_the_models_own(told, scale):
+    """A server with YaRN tells its stretched window as the trained one: the model's own length judges, and where nobody tells that, nothing is judged."""
+    own = {
+        "file": [model_file(trained_window=8192)],
+        "log": [
+            event("window", which="trained", tokens=8192, key="n_ctx_train"),
+            event("window", which="stretched", tokens=16384, key="yarn"),
+            event("rope", key="freq_scale", value=0.5),
+            event("rope", key="freq_scale_train", value=1.0),
+        ],
+        "neither": [],
+    }[told]
+    got = facts(
+        LLAMA,
+        command(ctx=16384, **{**YARN, "rope_scale": None, **scale}),
+        *own,
+        found(ModelIdentity(name="m", trained_window=16384), source="server"),
+        found(WindowReading(in_force=16384, trained=16384), source="server"),
+    )
+    assert got.value(f.WINDOW_TRAINED) == (None if told == "neither" else 8192)
+    assert got.value(f.ROPE_WRONG) is (None if told == "neither" else False)
+    assert got.value(f.ROPE_MISSING) is (None if told == "neither" else False)
+
+
+@pytest.mark.parametrize(
+    ("window", "more", "wrong"),
+    [
+        (16384, {}, False),
+        (12288, {}, False),
+        (8192, {}, True),
+        (4096, {"rope_scale": 4.0}, True),
+        (32768, {}, None),
+        (16384, {"yarn_orig_ctx": 4096}, None),
+        (16384, {"rope_scale": 0.5}, None),
+    ],
+)
+def test_scaling_is_right_where_the_window_needs_it_and_it_reaches(window, more, wrong):
+    """By the file's own length: wrong within it; right where length times scale covers the window; neither where it does not reach or starts elsewhere."""
+    settings_ = {**YARN, **more}
+    got = facts(
+        LLAMA,
+        command(ctx=window, **settings_),
+        model_file(trained_window=8192),
+        found(WindowReading(in_force=window, trained=round(8192 * settings_["rope_scale"])), source="server"),
+    )
+    assert got.value(f.WINDOW_TRAINED) == 8192
+    assert got.value(f.ROPE_WRONG) is wrong
 
 
 def test_the_log_tells_positions_without_a_command_line():
