@@ -17,6 +17,8 @@ from probes.evidence.soak import SoakReading
 from probes.evidence.words import Words, words
 from probes.ladder.flaky import trial_in_words
 
+USED_UP = words("the budget was used up before; give a larger one with --budget").english
+"""Why a probe was not begun where hardly any time was left."""
 GROWN = 256 * MIB
 SLOWED = 0.75
 
@@ -39,6 +41,14 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if apart is not None:
         said.append(divergence_in_words(apart))
     said += beside_in_words([one for _evidence, one in evidence.of(RungResult)])
+    if any(piece.unavailable is not None and piece.unavailable.note == USED_UP for piece in evidence.all) and not any(
+        True for _one in evidence.of(RungResult)
+    ):
+        said.append(
+            words(
+                "The budget ended before any length was measured: this server is slow, or the budget small. Give more time with --budget."
+            )
+        )
     walked = evidence.last(LadderFound)
     if walked is not None and walked.cache == "none":
         said.append(

@@ -58,7 +58,7 @@ def told(ahead: Forecast, budget_s: float) -> tuple[Words, ...]:
             generated=ahead.generated_tokens,
         ),
         words(
-            "- About {minutes} min at {speed} prompt tokens per second; it ends after {budget} min at the latest",
+            "- About {minutes} min at {speed} prompt tokens per second; after {budget} min nothing new is begun",
             minutes=max(1, round(ahead.seconds / 60)),
             speed=f"{GUESSED_TPS:.0f}",
             budget=max(1, round(budget_s / 60)),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose import agenda, forecast, look, memory
+from diagnose.findings import USED_UP
 from diagnose.history import settle
 from diagnose.judging import judge_run
 from diagnose.opening import opened
@@ -214,6 +215,7 @@ def _measure(one: Walk) -> None:
         start_anew=(lambda: _watched_anew(one, sampler, start_anew(one, "fresh", ends))) if one.server else None,
         torn=one.last(TornStream),
     )
+    _go_on_counting(one)
     shape = shape_of(one, window_of(one))
     if one.mode == "run":
         # the guided walk has said it before it asked whether to start
@@ -234,7 +236,9 @@ def _measure(one: Walk) -> None:
             seconds = probe.cost(context).seconds
             if context.time_left() < LEAST_S or (seconds > context.time_left() and not probe.stops_itself):
                 note = (
-                    f"it would take about {seconds:.0f} s and the budget has {max(0, context.time_left()):.0f} s left"
+                    f"it would take about {seconds:.0f} s and the budget has {context.time_left():.0f} s left"
+                    if context.time_left() >= LEAST_S
+                    else USED_UP
                 )
                 one.add(not_found(name, "not-run", note, run=one.run, origin=name))
                 continue
@@ -242,18 +246,35 @@ def _measure(one: Walk) -> None:
             for evidence in probe.collect(context):
                 _add_noticed(one, context, name)
                 one.add(evidence)
+                _keep_sent(one)
             _add_noticed(one, context, name)
             one.case.append("probe-done", {"probe": name})
-            one.case.append(
-                "sent",
-                {
-                    "requests": one.sent.requests,
-                    "prompt_tokens": one.sent.prompt_tokens,
-                    "generated_tokens": one.sent.generated_tokens,
-                },
-            )
+            _keep_sent(one)
     finally:
         sampler.stop()
+        _keep_sent(one)
+
+
+def _sent_before(one: Walk) -> dict[str, int]:
+    """Give what this run has sent by its journal: a run that is gone on with has sent more than this process did."""
+    kept = [entry.data for entry in one.case.of("sent", one.run)]
+    return {name: int(kept[-1].get(name, 0)) if kept else 0 for name in _SENT}
+
+
+_SENT = ("requests", "prompt_tokens", "generated_tokens")
+
+
+def _go_on_counting(one: Walk) -> None:
+    """Begin where the process stopped that this run is taken over from."""
+    for name, so_far in _sent_before(one).items():
+        setattr(one.sent, name, getattr(one.sent, name) + so_far)
+
+
+def _keep_sent(one: Walk) -> None:
+    """Write down what was sent so far, where that is more than the journal says."""
+    now = {name: getattr(one.sent, name) for name in _SENT}
+    if now != _sent_before(one):
+        one.case.append("sent", now)
 
 
 def _add_noticed(one: Walk, context: ProbeContext, name: str) -> None:

@@ -350,6 +350,9 @@ class Attempts:
         first = self.completions[0] if self.completions else Completion()
         counted = first.prompt_tokens
         outcome = outcome_of(error, ended)
+        if outcome == "died" and ended is None and self.context.window_now() is not None:
+            # the connection went, and not the server: what stands between cut it, or the server ended that request alone
+            outcome = "failed"
         message = error.message if error else None
         kind: str | None = error.error if error else None
         sent = text.tokens + self._tail_tokens(text)
@@ -471,11 +474,13 @@ def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[s
 
     Gives the way, and the share of hits of each way that was tried; a way that does well ends the look. A model that reasons first is given the
     room for it. A server without one of the endpoints is asked in the other. On a server so slow that the look would take much of what the budget
-    has left, it ends with what is known by then: the lengths are what the budget is for.
+    has left, it ends with what is known by then: the lengths are what the budget is for. A way in which nothing was recalled is then worth less than
+    one that was not tried.
     """
     ends = time.monotonic() + MOST_LOOK * context.time_left()
     sample = list(text.canaries[:: max(1, len(text.canaries) // 4)])[:4]
     shares: dict[str, float] = {}
+    refused: set[str] = set()
     ways = {
         "question-several": Asking(style="question", several=True, measure_tokens=0),
         "completion": Asking(style="completion", measure_tokens=0),
@@ -489,14 +494,17 @@ def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[s
         if thinks and way.style == "question":
             reasoning = True
             share, _ = _share_of(context, text, replace(way, reasoning=True), sample, ends)
-        if share is not None:
+        if share is None:
+            refused.add(name)
+        else:
             shares[name] = share
             if share >= WELL:
                 break
     if not shares:
         return Asking(), {}
     best = max(shares, key=lambda name: shares[name])
-    chosen = ways[best]
+    untried = [name for name in ways if name not in shares and name not in refused]
+    chosen = ways[untried[0] if untried and not shares[best] else best]
     return Asking(chosen.style, chosen.several, reasoning and chosen.style == "question"), shares
 
 

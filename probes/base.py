@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from probes.evidence.errors import CtxDoctorError
+from probes.evidence.errors import CtxDoctorError, NotOfferedError
 from probes.evidence.machine import SampledPeaks
 from probes.evidence.request import Completion, ProcessEnded, RequestError, TornStream
 
@@ -135,7 +135,14 @@ class ProbeContext:
         """
         if self.torn is not None:
             ask = replace(ask, stream=False)
-        completion = self._let_in(ask, patient=purpose not in AS_IT_COMES)
+        try:
+            completion = self._let_in(ask, patient=purpose not in AS_IT_COMES)
+        except NotOfferedError:
+            raise
+        except CtxDoctorError:
+            # what came back could not be read; it was sent all the same
+            self.sent.count(Completion(sent_tokens=sent_tokens))
+            raise
         impossible = _impossible(completion)
         if impossible is not None:
             completion = completion.model_copy(update={"error": impossible})
@@ -156,6 +163,9 @@ class ProbeContext:
         read again may differ by itself.
         """
         if self.stream_was_held or self.torn is not None or streamed.error is not None:
+            return None
+        if (streamed.client_total_s or 0.0) > QUICK * self.time_left():
+            # twice as much again would be for the lengths
             return None
         self.stream_was_held = True
         warm = replace(ask, use_cache=True)
@@ -239,6 +249,8 @@ class ProbeContext:
         phase.peaks = sampled.peaks
 
 
+QUICK = 0.05
+"""An answer is asked for again where it took at most this share of what the budget has left."""
 LOST = 2
 """Fewer characters may be white space at an end."""
 

@@ -95,3 +95,24 @@ def test_a_server_that_cannot_be_asked_decides_nothing():
 
     way = way_of(Broken())
     assert (way.non_literal, way.near_duplicates) == (False, 0.0)
+
+
+def test_on_a_slow_server_a_way_that_was_not_tried_is_worth_more_than_one_that_failed():
+    """Law: the look takes a small share of the budget, and ends with a way in which the model may still answer."""
+    import time
+
+    class Slow(MadeUp):
+        def complete(self, ask):
+            time.sleep(0.1)
+            return super().complete(ask)
+
+    slow = Slow(style="completion")
+    around = context(slow, ends_at=time.monotonic() + 0.6)
+    (evidence,) = AskingProbe(1024, reserve=96).collect(around)
+    way = evidence.payload()
+    assert way.ways == {"question-several": 0.0}
+    assert way.style == "completion"
+    assert around.asked <= 3
+    quick = way_of(MadeUp(style="completion"))
+    assert quick.style == "completion"
+    assert "completion" in quick.ways

@@ -15,6 +15,7 @@ from rules.facts import (
     FULL_REPROCESS_REASON,
     PROMPT_CACHE_ON,
     SLIDING_WINDOW,
+    SPEED_COMPLAINT,
     SYMPTOM,
 )
 from tests.probes.made_up import MadeUp, context, pieces
@@ -60,7 +61,8 @@ def test_a_state_that_cannot_go_back_is_seen_only_when_a_chat_goes_back():
     assert facts.value(CACHED_ON_REPEAT) > 0.9
     assert facts.value(CACHED_ON_EXTENSION) > 0.9
     assert facts.value(CACHED_ON_RETURN) == 0
-    judged = judge_facts(facts.learn({SYMPTOM: Known("slow-long-context"), SLIDING_WINDOW: Known(512)}), "run")
+    told = {SYMPTOM: Known("slow-long-context"), SPEED_COMPLAINT: Known(True), SLIDING_WINDOW: Known(512)}
+    judged = judge_facts(facts.learn(told), "run")
     assert judged.named == ("prompt-cache-miss-swa-hybrid",)
 
 
