@@ -14,7 +14,7 @@ from diagnose.ledger import line_of, scored_by
 from diagnose.prediction import ATTEMPTS, arithmetic, attempts_in, is_about, is_exactly, steps_given
 from diagnose.readback import Changed, Difference, difference
 from diagnose.separating import command_of, separating
-from diagnose.snapshots import changed_during, snapshot_of
+from diagnose.snapshots import changed_during, saw_nothing, snapshot_of
 from diagnose.window import window_verdict
 from probes.backends.commands import as_text
 from probes.evidence.changes import PredictionScored
@@ -39,7 +39,7 @@ def compared_with(case: Case, run: int) -> tuple[int, Difference] | None:
     earlier: list[tuple[int, Difference]] = []
     for other in range(run - 1, 0, -1):
         then = snapshot_of(case, other)
-        if then is not None and case.has_ended(other):
+        if then is not None and case.has_ended(other) and saw_nothing(case, other) is None:
             earlier.append((other, difference(then, now)))
     if not earlier:
         return None
@@ -79,6 +79,9 @@ def settle(case: Case, run: int) -> ChangeMade | None:
     if done:
         return done[-1]
     _keep_what_failed(case, run)
+    why = saw_nothing(case, run)
+    if why is not None and run > 1:
+        return _nothing_seen(case, run, why)
     chosen = compared_with(case, run)
     if chosen is None:
         return None
@@ -104,6 +107,17 @@ def settle(case: Case, run: int) -> ChangeMade | None:
             )
         )
     made = entry.made()
+    case.append("change", made.model_dump(mode="json"), run=run)
+    return made
+
+
+def _nothing_seen(case: Case, run: int, why: str) -> ChangeMade:
+    """Write down that a run saw nothing: it repeats nothing, tests no prediction, and shows no noise."""
+    said = words(
+        "This run saw nothing of the server, so it is compared with nothing and says nothing about a change: {why}",
+        why=why,
+    )
+    made = ChangeMade(run=run, conclusion=said.english, said=(message(said),))
     case.append("change", made.model_dump(mode="json"), run=run)
     return made
 

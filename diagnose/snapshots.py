@@ -6,6 +6,7 @@ from diagnose.case import Case
 from diagnose.readback import Changed, Value, difference
 from diagnose.window import by_rung
 from probes.evidence.changes import Snapshot
+from probes.evidence.request import Launch
 from probes.evidence.rungs import RungResult
 from rules.verdict import Undone
 
@@ -14,6 +15,15 @@ def snapshot_of(case: Case, run: int, when: str = "before") -> Snapshot | None:
     """Give the configuration that was read back in a run, or None."""
     kept = [one for record, one in case.evidence(run).of(Snapshot) if one.when == when and record.run == run]
     return kept[-1] if kept else None
+
+
+def saw_nothing(case: Case, run: int) -> str | None:
+    """Say why a run saw nothing of its server: it was not reached, or not even started. None where something was seen, if only a failed start."""
+    pieces = [piece for piece in case.evidence(run).all if piece.run == run]
+    if "look" in case.done_probes(run) or any(piece.kind in {Launch.kind, RungResult.kind} for piece in pieces):
+        return None
+    notes = [piece.unavailable.note for piece in pieces if piece.kind == "session" and piece.unavailable is not None]
+    return notes[-1] if notes else None
 
 
 def lengths_before(case: Case, run: int) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from probes.backends.commands import parse_command
 from probes.evidence.changes import PredictionScored
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import Device, DeviceProcess, DeviceReadings, HostReading
-from probes.evidence.records import EvidenceSet, found
+from probes.evidence.records import EvidenceSet, found, not_found
 from probes.evidence.request import Launch
 from probes.evidence.rungs import CanaryScore, Criteria, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
@@ -655,6 +655,34 @@ def test_a_server_that_starts_now_is_a_gain_and_one_that_does_not_is_a_loss(case
     assert any("starts now" in note for note in line.notes)
     result = compare(case, 2, 1)
     assert [said.english for said in result.losses] == ["The server does not start any more."]
+
+
+def test_a_run_that_saw_nothing_is_no_noise_and_nothing_is_held_against_it(case):
+    """Law: a run that did not reach its server (the port was in use) repeats nothing; the next one is held against the last that saw something."""
+    world = divided()
+    measured(case, world, step=slots_to_one())
+    run = case.run + 1
+    case.append("run", {"options": {}}, run=run)
+    case.add(found(parse_command(world.command.split()), source="process", run=run, origin="launch command"))
+    case.add(not_found("session", "failed", "port 8080 is in use", run=run, origin="session"))
+    case.add(found(world.snapshot(), source="measured", run=run))
+    line = settle(case, run)
+    assert "saw nothing of the server" in line.conclusion
+    assert "port 8080 is in use" in line.conclusion
+    assert "noise" not in line.conclusion
+    assert (line.against, line.variables, line.comparison, line.prediction, line.kept) == (None, (), (), "none", None)
+    case.append("run-ended", {"could_not_look": "port 8080 is in use"}, run=run)
+    line = measured(case, whole(world), (1024, 4096, 30000))
+    assert (line.against, line.single, line.prediction) == (1, True, "held")
+
+
+def test_a_start_that_failed_was_seen(case):
+    """Law: a server that does not start is a result; only where nothing was seen at all is nothing compared."""
+    world = World()
+    measured(case, world)
+    case.add(not_found("session", "failed", "it ended", run=2, origin="session"))
+    line = measured(case, world.change("-c", 65536), healthy=False)
+    assert (line.against, [one.name for one in line.variables]) == (1, ["ctx"])
 
 
 def test_where_nothing_can_be_compared_nothing_is_said_to_be_kept(case):
