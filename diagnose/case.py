@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
-from probes.evidence.errors import BadFileError, CaseBusyError, CaseError, CaseNewerError, DiskFullError
+from probes.evidence.errors import BadFileError, CaseBusyError, CaseError, CaseNewerError, DiskFullError, InputError
 from probes.evidence.records import SCHEMA_VERSION, Evidence, EvidenceSet, P, Payload, Record, utc_now
 
 JOURNAL = "journal.jsonl"
@@ -87,6 +87,9 @@ class Case:
         self._lock: FileLock | None = None
         self._file: Any = None
         self._sets: dict[int | None, tuple[int, EvidenceSet]] = {}
+        self.named = False
+        """Whether it was made just now, under a name that the user gave."""
+        self._made_here = False
 
     # -- opening ---------------------------------------------------------------------------------------------------------------------
 
@@ -111,6 +114,7 @@ class Case:
         except OSError as error:
             raise _disk(error, folder) from error
         case = cls(folder)
+        case._made_here, case.named = True, name is not None
         case._take()
         case.append("case", {"id": case_id, "symptom": symptom, "tool": {"name": "ctxdoctor", "version": tool_version}})
         return case
@@ -188,8 +192,18 @@ class Case:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
+        refused = isinstance(error, InputError) and not isinstance(error, CaseError)
+        if refused and not any(True for _ in self.of("sent")):
+            # a case that only holds what was refused would be the newest, which `report` and `rerun` take
+            self.discard()
         self.close()
+
+    def discard(self) -> None:
+        """Close a case and take it away again, if it was made just now; one that was there before stays."""
+        self.close()
+        if self._made_here:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Give the case back."""

@@ -77,9 +77,9 @@ def perform(
         terminal.say(
             words("New case {case}. If it is interrupted, go on with: ctxdoctor run --case {case}", case=case.id)
         )
-        near = difflib.get_close_matches(
-            case.id, [one.name for one in folders() if one != case.folder], n=1, cutoff=0.8
-        )
+        # names that were made are alike by their dates: that says nothing
+        others = [one.name for one in folders() if one != case.folder] if case.named else []
+        near = difflib.get_close_matches(case.id, others, n=1, cutoff=0.8)
         if near:
             terminal.say(
                 words("There is a case of a similar name already, and this is another one: {near}", near=near[0])

@@ -91,7 +91,7 @@ class Measuring:
             budget_s=opt.duration(self.budget),
             control_url=self.control_url,
             soak=opt.soak_length(self.soak),
-            text_folder=str(Path(self.text).resolve()) if self.text else None,
+            text_folder=opt.text_folder(self.text),
             seed=seed,
         )
 

@@ -160,8 +160,23 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No talk and no progress.")
 
 
 def key_of(given: str | None) -> str | None:
-    """Give the server's key: the option, else CTXDOCTOR_API_KEY."""
-    return given or os.environ.get("CTXDOCTOR_API_KEY") or None
+    """Give the server's key: the option, else CTXDOCTOR_API_KEY. InputError if no HTTP header can carry it."""
+    from probes.backends.http import check_key  # noqa: PLC0415 - what asks servers is loaded only when one is asked
+
+    key = given or os.environ.get("CTXDOCTOR_API_KEY") or None
+    if key is not None:
+        check_key(key)
+    return key
+
+
+def text_folder(given: str | None) -> str | None:
+    """Give the folder of ``--text``, whole. InputError if it is none."""
+    if given is None:
+        return None
+    folder = Path(given)
+    if not folder.is_dir():
+        raise InputError(f"{given[:200]} is not a folder: give --text a folder with your own text files")
+    return str(folder.resolve())
 
 
 def soak_length(text: str | None) -> int | None:

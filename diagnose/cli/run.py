@@ -59,6 +59,7 @@ def run_command(
             "no server: give its address (`ctxdoctor run 8080`), or the command that starts it (--launch 'llama-server -m …'), or --case"
         )
     options = given.options(where, seed)
+    key = given.key()
     terminal = Terminal(quiet=given.quiet)
     with open_or_create(case_name, symptom_in(said)) as case:
         if options.url is None and options.launch is None:
@@ -67,9 +68,9 @@ def run_command(
         if auto:
             from diagnose.auto import run_auto  # noqa: PLC0415 - only when asked for
 
-            ended = run_auto(case, options, fixed, said, terminal, api_key=given.key(), yes=yes)
+            ended = run_auto(case, options, fixed, said, terminal, api_key=key, yes=yes)
             return given.told(case, terminal, could_not_look=ended.could_not_look, run=ended.best)
-        one = perform(case, options, fixed, said, terminal, api_key=given.key(), mode="run")
+        one = perform(case, options, fixed, said, terminal, api_key=key, mode="run")
         return given.told(case, terminal, could_not_look=one.could_not_look is not None)
 
 

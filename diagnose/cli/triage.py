@@ -63,6 +63,7 @@ def triage_command(
     if not (files or log or client or answers or command or symptom or backend) and _piped():
         terminal.say(words("Reading standard input."))
         files = ["-"]
+    nothing = not (files or log or client or answers or command or symptom or backend)
     if sys.stdin is None and "-" in (*(files or ()), *(log or ())):
         raise InputError("standard input is closed; give the name of a file, or pipe the text into it")
     gathered = gather(
@@ -75,7 +76,7 @@ def triage_command(
     with judge_gathered(gathered, terminal, name=case_name, backend=backend) as case:
         code = tell(
             case,
-            terminal,
+            Terminal(quiet=True) if nothing and case_name is None else terminal,
             format=shown,
             out=out,
             target=report_for,
@@ -86,6 +87,9 @@ def triage_command(
         )
         if shown in {None, "terminal"} and (out is None or out == "-"):
             write_out(_more(case))
+        if nothing and case_name is None:
+            # there is nothing to come back to, and the case would be the newest, which `report` takes
+            case.discard()
         return code
 
 

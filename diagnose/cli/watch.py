@@ -56,6 +56,7 @@ def watch_command(
         raise InputError("no server: give its address, for example `ctxdoctor watch 8080`")
     seconds = opt.duration(budget) if budget is not None else None
     given = answers_of(answers, symptom)
+    key = opt.key_of(api_key)
 
     from diagnose.clients import read_named  # noqa: PLC0415 - what asks servers is loaded only when one is asked
     from diagnose.finish import tell  # noqa: PLC0415
@@ -71,7 +72,7 @@ def watch_command(
             case=case,
             ui=terminal,
             url=where,
-            api_key=opt.key_of(api_key),
+            api_key=key,
             model=model,
             backend=backend,
             logs=tuple(log or ()),

@@ -109,6 +109,12 @@ def text_of(value: object, most: int = 4096) -> str | None:
     return value[:most] if isinstance(value, str) else None
 
 
+def check_key(key: str) -> None:
+    """Check that an HTTP header can carry a key. InputError."""
+    if not key.isascii() or not key.isprintable():
+        raise InputError("the API key holds characters that no HTTP header can carry; check CTXDOCTOR_API_KEY")
+
+
 def normalise_url(url: str) -> str:
     """Make a base URL of what people type: ``8080``, ``localhost:8080``, ``http://host/v1/``. InputError if it cannot be one."""
     text = url.strip()
@@ -159,8 +165,7 @@ class Http:
             "Accept-Encoding": "identity",
         }
         if api_key:
-            if not api_key.isascii() or not api_key.isprintable():
-                raise InputError("the API key holds characters that no HTTP header can carry; check CTXDOCTOR_API_KEY")
+            check_key(api_key)
             headers["Authorization"] = f"Bearer {api_key}"
         # A proxy from the environment is for the outside, never for this machine's own server.
         self._client = httpx.Client(
