@@ -12,7 +12,7 @@ from diagnose.findings import said_by_probes
 from diagnose.logged import Logged, told_by_log
 from diagnose.questions import QUESTIONS
 from diagnose.version import version
-from diagnose.window import WindowVerdict, other_criteria, window_verdict
+from diagnose.window import WindowVerdict, other_criteria, reaches, window_verdict
 from probes.allocation import NOT_ALLOCATED
 from probes.backends.commands import detect_backend
 from probes.evidence.events import LogEvent
@@ -429,8 +429,8 @@ def _window(window: WindowVerdict, evidence: EvidenceSet, case: Case, run: int) 
             return doc.Reached(tokens=None, ok=None)
         too_small = test == "fits" and window.target_reached is False and False not in values
         if aim is not None:
-            reaches = tokens is not None and tokens >= aim * 0.99
-            return doc.Reached(tokens=tokens, ok=True if reaches else False if False in values or too_small else None)
+            there = tokens is not None and reaches(tokens, aim)
+            return doc.Reached(tokens=tokens, ok=True if there else False if False in values or too_small else None)
         if not window.lengths or tokens is None:
             return doc.Reached(tokens=tokens, ok=False if values and values[0] is False else None)
         # without a target the longest planned length is what was wanted; a budget may have ended the way before it
@@ -819,6 +819,7 @@ def _ladder(case: Case, run: int) -> doc.LadderValues | None:
     if not plans:
         return None
     plan, bases = plans[-1], case.payloads(RecallBase, run)
+    ends = case.payloads(LadderFound, run)
     base = bases[-1] if bases else None
     return doc.LadderValues(
         rungs=plan.rungs,
@@ -829,6 +830,7 @@ def _ladder(case: Case, run: int) -> doc.LadderValues | None:
         base_asked=base.asked if base else None,
         tokenizer=plan.tokenizer,
         seed=plan.seed,
+        stopped=ends[-1].stopped if ends else None,
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from diagnose.window import WindowVerdict
+from diagnose.window import SLACK, WindowVerdict
 
-SLACK = 128
-"""Tokens by which the longest prompt of a rung may be shorter than the rung."""
+__all__ = ["SLACK", "nothing_left", "reached"]
 
 
 def reached(verdict: WindowVerdict) -> bool:

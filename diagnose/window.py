@@ -176,6 +176,15 @@ def by_rung(results: Iterable[RungResult]) -> dict[int, list[RungResult]]:
     return dict(sorted(table.items()))
 
 
+SLACK = 128
+"""Tokens by which the longest prompt of a rung may be shorter than the rung: its text ends a little early, so that the longest question fits."""
+
+
+def reaches(tokens: int, aim: int) -> bool:
+    """Say whether a prompt length is the wanted one, as near as texts can be made: within a hundredth, or a few tokens in a small window."""
+    return tokens >= aim - max(aim // 100, min(SLACK, aim // 32))
+
+
 def judge_window(
     results: Sequence[RungResult],
     criteria: Criteria,
@@ -215,7 +224,7 @@ def judge_window(
     )
     reached: bool | None = None
     if target_input is not None:
-        if verified is not None and verified >= target_input * 0.99:
+        if verified is not None and reaches(verified, target_input):
             reached = True
         elif (window is not None and window < target_input) or any(
             False in (one.fits, one.fast_enough, one.recalls) for one in lengths

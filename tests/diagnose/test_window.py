@@ -8,7 +8,7 @@ from diagnose.case import Case
 from diagnose.document import _rung
 from diagnose.options import RunOptions
 from diagnose.running import begin
-from diagnose.window import judge_length, judge_window, other_criteria, passes
+from diagnose.window import judge_length, judge_window, other_criteria, passes, reaches
 from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, DepthHit, RecallBase, RungResult
 
 BASE = RecallBase(style="question", at_tokens=1024, hit=27, asked=27, able=True, constraints_met=3, constraints_asked=3)
@@ -138,3 +138,14 @@ def test_a_run_under_other_criteria_says_so(tmp_path, monkeypatch):
         said = other_criteria(case, 3)
         assert "min_generation_tps" in said.english
         assert Criteria(min_generation_tps=30).hash in said.english
+
+
+@pytest.mark.parametrize(
+    ("tokens", "aim", "there"),
+    [(1831, 1856, True), (1780, 1856, False), (129_700, 131_000, True), (129_600, 131_000, False), (749, 768, True)],
+)
+def test_a_text_that_ends_a_little_before_the_wanted_length_reaches_it(tokens, aim, there):
+    """Law: the questions' own room costs nobody the target, and a length that is really shorter is not taken for it."""
+    assert reaches(tokens, aim) is there
+    results = [rung(aim, attempt, input_tokens=tokens) for attempt in (1, 2, 3)]
+    assert (window_of(results, target_input=aim).target_reached is True) is there
