@@ -181,7 +181,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         ),
         target=document.ladder.target if document.ladder else None,
         next_test=_next_test(make, document.next_test),
-        no_next_test=words("Nothing has to be changed.") if good else words("Nothing is left to try."),
+        no_next_test=_without_test(document, good=bool(good)),
         criteria=criteria(document),
         baseline=areas,
         rungs=rows,
@@ -775,6 +775,17 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         how=tuple(how),
         undoes=bool(test.first),
     )
+
+
+def _without_test(document: CaseDocument, *, good: bool) -> Words:
+    """Say what it means that no test is proposed: where the budget cut the measuring off, more of it is what is left."""
+    if good:
+        return words("Nothing has to be changed.")
+    if document.ladder is not None and document.ladder.stopped == "budget":
+        return words(
+            "No change is left to try. The budget ended before all lengths were measured: a larger budget (--budget) tells more."
+        )
+    return words("Nothing is left to try.")
 
 
 def _put_back(one: PutBack) -> Words:

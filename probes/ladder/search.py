@@ -367,9 +367,17 @@ def _found(state: _State, stop: Stop) -> Found:
             length=min((r.length for r in state.readings), default=0),
         )
         stop = stop if stop in ("budget", "died") else "nothing-passes"
+    elif stop == "budget" and passes >= plan.repeats:
+        # what was planned and what was counted differ by some tokens: the length that is proved is said elsewhere, as it was counted
+        why = words(
+            "The length that was planned as {length} tokens passed {n} times in a row, cold; then the budget ended. A larger budget looks further.",
+            length=low,
+            n=passes,
+        )
     elif stop == "budget":
         why = words(
-            "The budget ended before the proof: {length} tokens ran on the way up and passed {n} of {of} times cold; a larger budget proves more.",
+            "The budget ended before the proof: the length that was planned as {length} tokens ran on the way up and passed {n} of {of} times cold; "
+            "a larger budget proves more.",
             length=low,
             n=passes,
             of=plan.repeats,

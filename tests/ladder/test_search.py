@@ -20,6 +20,7 @@ from probes.ladder.search import (
     next_step,
     reading_of,
     resumes,
+    stand,
 )
 
 PLAIN = 3 * sum(WANTED_RUNGS)
@@ -316,3 +317,26 @@ def test_found_speaks():
     assert isinstance(found, Found)
     assert "79872" in str(found.why)
     assert "3 times" in str(found.why)
+
+
+@pytest.mark.parametrize("budget", [9_000, 20_000, 40_000, 80_000, 160_000])
+def test_a_budget_that_ends_after_a_proof_is_not_said_to_end_before_it(budget):
+    """Law: one sentence never says both that a length passed as often as asked and that the budget ended before the proof."""
+    server = Server(10**9)
+    plan = SearchPlan(WANTED_RUNGS, budget_tokens=budget)
+    found, _steps, _readings = walk(server, plan)
+    said = found.why.english
+    assert ("before the proof" in said) == (
+        found.stop == "budget" and found.length is not None and found.passes < found.repeats
+    )
+
+
+def test_both_ends_by_the_budget_are_said():
+    """Proved already, and not yet: each in its own words."""
+    plan = SearchPlan(WANTED_RUNGS, budget_tokens=1)
+    length = WANTED_RUNGS[0]
+    once = [Reading(length, True, True, "passed", length, 0)]
+    assert "before the proof" in stand(plan, once, "budget").why.english
+    proved = stand(plan, once * plan.repeats, "budget").why.english
+    assert "3 times in a row, cold; then the budget ended" in proved
+    assert "before the proof" not in proved

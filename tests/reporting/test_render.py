@@ -482,3 +482,14 @@ def test_causes_that_nothing_speaks_for_are_counted_not_listed() -> None:
     report = render(CaseDocument.model_validate(whole), redactor=Redactor(local=False))
     assert "Causes that did not apply: 30." in report
     assert "cause-7" not in report
+
+
+@pytest.mark.parametrize(("stopped", "more"), [("budget", True), ("verified", False), (None, False)])
+def test_nothing_is_left_is_not_said_where_more_time_would_tell_more(stopped: str | None, more: bool) -> None:
+    """Law: a report never says that nothing is left to try where its own measuring was cut off by the budget."""
+    data = json.loads(spill().to_json())
+    data["next_test"] = None
+    data["ladder"] = {**(data["ladder"] or {}), "stopped": stopped}
+    report = render(CaseDocument.model_validate(data), "md")
+    assert ("a larger budget" in report) is more
+    assert ("Nothing is left to try" in report) is not more
