@@ -31,11 +31,12 @@ def chains(sight: Sight) -> Iterator[Reading]:
             yield unread(fact, "not-offered", "chains of facts were not asked")
         return
     evidence, score = latest
-    yield reading(CHAINS_RIGHT, score.hit / score.asked, evidence)
     if score.single_hit / score.single_asked >= FOUND:
+        yield reading(CHAINS_RIGHT, score.hit / score.asked, evidence)
         yield reading(CHAINS_BREAK, score.hit / score.asked < BROKEN, evidence)
-    else:
-        yield unread(CHAINS_BREAK, "failed", "single facts are not found either")
+        return
+    for fact in (CHAINS_RIGHT, CHAINS_BREAK):
+        yield unread(fact, "failed", "single facts are not found either")
 
 
 @derivation(reads=(TokenDivergence,), gives=(NEXT_TOKEN_SAME, NEXT_TOKEN_DIVERGENCE, NEXT_TOKEN_HARMED))

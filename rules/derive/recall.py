@@ -30,6 +30,7 @@ ENOUGH = 6
 """Fewer canaries than this at one length say nothing about its share."""
 FAR = 2.0
 """Only at this multiple of the base's length, or beyond, has anyone looked whether recall falls."""
+UNABLE = "the model cannot do the test at a short length"
 CLEAN_BASE = 0.9
 """A model that can do the test well answers at least so many of the short text."""
 
@@ -93,7 +94,7 @@ def drop(sight: Sight) -> Iterator[Reading]:
         return
     if able is not None and not able.value:
         for fact in (RECALL_AT_LONGEST, RECALL_OF_BASE, RECALL_DROP_SURE, RECALL_DROP_TOKENS, RECALL_START_LOST):
-            yield unread(fact, "failed", "the model cannot do the test at a short length")
+            yield unread(fact, "failed", UNABLE)
         return
     of_base = own[1]
     longer = [p for p in curve(sight.of(RungResult)) if p.tokens > 1.2 * of_base.at_tokens and p.asked >= ENOUGH]
@@ -134,9 +135,17 @@ def drop(sight: Sight) -> Iterator[Reading]:
         yield reading(RECALL_START_LOST, lost, last.evidence)
 
 
-@derivation(reads=(RecallBase,), needs=(RECALL_BASE, RECALL_BASE_TOKENS, WINDOW_TRAINED), gives=(RECALL_HARMED_SHORT,))
+@derivation(
+    reads=(RecallBase,),
+    needs=(RECALL_ABLE, RECALL_BASE, RECALL_BASE_TOKENS, WINDOW_TRAINED),
+    gives=(RECALL_HARMED_SHORT,),
+)
 def short(sight: Sight) -> Iterator[Reading]:
     """Say whether recall is harmed already far below the training length. A weak model is weak everywhere: that is a base, not a harm."""
     own, at, trained = sight.known(RECALL_BASE), sight.known(RECALL_BASE_TOKENS), sight.known(WINDOW_TRAINED)
+    able = sight.known(RECALL_ABLE)
+    if able is not None and not able.value:
+        yield unread(RECALL_HARMED_SHORT, "failed", UNABLE)
+        return
     if own is not None and at is not None and trained is not None and at.value < trained.value / 2:
         yield reading(RECALL_HARMED_SHORT, own.value < CLEAN_BASE, source=own.source)

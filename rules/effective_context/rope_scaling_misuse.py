@@ -43,6 +43,7 @@ from rules.facts import (
     IS_MEMORY_FAILURE,
     KV_BITS,
     NOT_CUT,
+    RECALL_ABLE,
     RECALL_AT_LONGEST,
     RECALL_BASE,
     RECALL_DROP_SURE,
@@ -209,7 +210,7 @@ RULE = Rule(
             expects=(
                 Expect(
                     "rope-scaling-misuse",
-                    before(RECALL_BASE) * 1.1 < RECALL_BASE,
+                    all_of(before(RECALL_BASE) * 1.1 < RECALL_BASE, RECALL_ABLE.is_(True)),
                     words("The same short prompt is answered better."),
                 ),
             ),

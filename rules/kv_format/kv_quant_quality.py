@@ -19,7 +19,7 @@ References
 from __future__ import annotations
 
 from probes.evidence.words import words
-from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, before
+from rules.engine import DECISIVE, FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
     CHAINS_BREAK,
     CHAINS_RIGHT,
@@ -31,6 +31,7 @@ from rules.facts import (
     NEXT_TOKEN_DIVERGENCE,
     NEXT_TOKEN_HARMED,
     NOT_CUT,
+    RECALL_ABLE,
     RECALL_AT_LONGEST,
     RECALL_BASE,
     RECALL_DROP_SURE,
@@ -51,7 +52,6 @@ RULE = Rule(
         Clue(
             words("The cache has a smaller type than 16 bits."),
             KV_SMALLER_TYPE_SET.is_(True),
-            if_true=SLIGHT,
             if_false=-DECISIVE,
         ),
         Clue(
@@ -115,7 +115,7 @@ RULE = Rule(
                     "kv-quant-quality",
                     any_of(
                         before(RECALL_AT_LONGEST) * 1.15 < RECALL_AT_LONGEST,
-                        before(RECALL_BASE) * 1.1 < RECALL_BASE,
+                        all_of(before(RECALL_BASE) * 1.1 < RECALL_BASE, RECALL_ABLE.is_(True)),
                         before(CHAINS_RIGHT) * 1.5 < CHAINS_RIGHT,
                         before(NEXT_TOKEN_DIVERGENCE) * 0.7 > NEXT_TOKEN_DIVERGENCE,
                     ),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probes.evidence.answers import Answer
+from probes.evidence.damage import ChainScore
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import Device, DeviceProcess, DeviceReadings, HostReading, SampledPeaks, ServerMemory
 from probes.evidence.records import EvidenceSet, found
@@ -348,9 +349,14 @@ def test_a_drop_is_sure_only_beyond_chance(base, curve, sure):
 def test_a_model_that_cannot_do_the_test_has_unknown_recall():
     """Unknown rather than passed or failed, with the reason."""
     own = RecallBase(style="completion", at_tokens=1024, hit=5, asked=27, able=False)
-    got = facts(own, rung(8000, 1))
+    window = found(WindowReading(in_force=8192, trained=8192), source="server")
+    chains = ChainScore(hit=1, asked=8, single_hit=1, single_asked=8, at_tokens=1024, steps=2)
+    got = facts(own, rung(8000, 1), window, chains)
     assert got.value(f.RECALL_ABLE) is False
-    assert got.get(f.RECALL_DROP_SURE).why == "failed"
+    for fact in (f.RECALL_DROP_SURE, f.RECALL_HARMED_SHORT, f.CHAINS_RIGHT, f.CHAINS_BREAK):
+        assert got.get(fact).why == "failed", fact.id
+    able = RecallBase(style="completion", at_tokens=1024, hit=14, asked=27, able=True)
+    assert facts(able, rung(8000, 1), window).value(f.RECALL_HARMED_SHORT) is True
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.data())

@@ -12,6 +12,7 @@ from probes.evidence.request import CacheReuse, Launch, ProcessEnded, RequestErr
 from probes.evidence.rungs import CanaryScore, DepthHit, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
 from rules.catalogue import judge_evidence
+from rules.facts import KV_SMALLER_TYPE_SET
 from rules.verdict import next_step
 
 GIB = 2**30
@@ -135,6 +136,26 @@ def told(symptom, **answers) -> list[Evidence]:
 def bands(evidence, mode="session"):
     judgement, facts = judge_evidence(EvidenceSet(evidence), mode)
     return judgement, {f.cause: f.band for f in judgement.findings}, facts
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("base", [0, 5])
+def test_a_cache_of_few_bits_is_not_named_for_what_the_model_cannot_do(mode, base):
+    """Law: the setting alone is no harm, and the score of a model that cannot do the test at a short length shows none."""
+    evidence = [
+        *host(),
+        *model(),
+        *server(4096, 4096, 1),
+        *load_log(kv="q4_0"),
+        configuration(ctx=4096, parallel=1, kv_type_k="q4_0", kv_type_v="q4_0"),
+        recall(base, able=False),
+        rung(3800, base),
+        *told("forgetting"),
+    ]
+    judgement, band, facts = bands(evidence, mode)
+    assert facts.value(KV_SMALLER_TYPE_SET) is True
+    assert band["kv-quant-quality"] != "likely"
+    assert not judgement.named
 
 
 HEALTHY = [
