@@ -138,6 +138,7 @@ class CaseItem(Part):
     runs: int = 0
     model: str | None = None
     named: tuple[str, ...] = ()
+    confirmed: tuple[str, ...] = ()
     verified_input_tokens: int | None = None
     path: str
     error: str | None = None

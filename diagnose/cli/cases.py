@@ -87,6 +87,7 @@ def glance(folder: Path) -> dict[str, Any]:
         "runs": 0,
         "model": None,
         "named": [],
+        "confirmed": [],
         "verified_input_tokens": None,
         "path": str(folder),
         "error": None,
@@ -144,8 +145,9 @@ def _take(told: dict[str, Any], line: bytes) -> None:
     elif kind[1] == b"run":
         told["runs"] = max(told["runs"], entry.get("run", 0) if isinstance(entry.get("run"), int) else 0)
     elif kind[1] == b"verdict":
-        named = data.get("named")
-        told["named"] = [str(one) for one in named] if isinstance(named, list) else []
+        for which in ("named", "confirmed"):
+            causes = data.get(which)
+            told[which] = [str(one) for one in causes] if isinstance(causes, list) else []
     else:
         inner = data.get("data")
         inner = inner if isinstance(inner, dict) else {}
@@ -172,7 +174,10 @@ def _line(one: dict[str, Any]) -> str:
 
     if one["error"]:
         return f"{one['id']}  {one['error']}"
-    result = ", ".join(one["named"]) or str(words("nothing named"))
+    proved = one["confirmed"]
+    results = [*(cause for cause in one["named"] if cause not in proved)]
+    results += [str(words("{cause} (confirmed)", cause=cause)) for cause in proved]
+    result = ", ".join(results) or str(words("nothing named"))
     if one["verified_input_tokens"]:
         result += "; " + str(words("verified {tokens} tokens", tokens=one["verified_input_tokens"]))
     created = str(one["created"] or "")[:16].replace("T", " ")

@@ -315,3 +315,16 @@ def test_a_case_is_written_as_one_file_that_is_judged_to_the_same_verdict(case, 
     (tmp_path / "mine.txt").write_text("my own")
     assert command_line(["cases", "export", "first", "--out", str(tmp_path / "mine.txt")]) == 2
     assert (tmp_path / "mine.txt").read_text() == "my own"
+
+
+def test_a_confirmed_cause_is_told_in_the_list(case, capsys):
+    """Law: the list says what the report says: a case whose cause a re-run confirmed is none with "nothing named"."""
+    with Case.open(case) as one:
+        one.append("run", {"options": {}}, run=2)
+        one.append("verdict", {"run": 2, "named": [], "confirmed": ["slots-divide-ctx"]}, run=2)
+    line = out(capsys, "cases").splitlines()[0]
+    assert "slots-divide-ctx (confirmed)" in line
+    assert "nothing named" not in line
+    [item] = json.loads(out(capsys, "cases", "--format", "json"))
+    assert (item["named"], item["confirmed"]) == ([], ["slots-divide-ctx"])
+    CasesDocument.model_validate([item])
