@@ -32,6 +32,7 @@ from probes.evidence.subject import (
 from probes.truncation import REFUSES_UNPROCESSED, TruncationProbe
 from reports.document import Amount, ClientValues, Count, Message, Model, Part, WindowValues, message
 from reports.document import Sent as SentValues
+from reports.escape import plain_json
 
 CHECK_S = 55.0
 """The whole check, without ``--full``."""
@@ -128,7 +129,7 @@ class CheckDocument(Part):
 
     def to_json(self) -> str:
         """Give the document as JSON, every key of the contract present."""
-        return self.model_dump_json(by_alias=True, indent=2)
+        return plain_json(self.model_dump_json(by_alias=True, indent=2))
 
     @property
     def exit_code(self) -> int:

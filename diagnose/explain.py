@@ -11,6 +11,7 @@ from diagnose.document import would_decide
 from probes.evidence.errors import InputError
 from probes.evidence.records import SCHEMA_VERSION, Source, Text, Why
 from reports.document import Band, Part, TruthName
+from reports.escape import plain_json
 from rules.causes import CAUSES
 from rules.facts import VOCABULARY
 from rules.verdict import CauseVerdict, ClueVerdict, FactFound, Verdict
@@ -100,7 +101,7 @@ class ExplainDocument(Part):
 
     def to_json(self) -> str:
         """Give the document as JSON."""
-        return self.model_dump_json(by_alias=True, indent=2)
+        return plain_json(self.model_dump_json(by_alias=True, indent=2))
 
 
 def explain(

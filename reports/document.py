@@ -16,6 +16,7 @@ from probes.evidence.records import SCHEMA_VERSION, Evidence, Record, Source, Te
 from probes.evidence.request import Outcome
 from probes.evidence.words import Words
 
+from .escape import plain_json
 
 Symptom = Literal["immediate-oom", "fixed-length-error", "slow-long-context", "forgetting", "flaky"]
 
@@ -624,7 +625,7 @@ class CaseDocument(Part):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Give the document as JSON, every key of the contract present."""
-        return self.model_dump_json(by_alias=True, indent=indent)
+        return plain_json(self.model_dump_json(by_alias=True, indent=indent))
 
 
 def message(said: Words) -> Message:

@@ -70,9 +70,18 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 _ODD = re.compile(
     r"[^\t\n\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u2010-\u2027\u2030-\u205e\u3001-\u3029\u3130-\u3163\uac00-\ud7a3]"
 )
+_STEERING = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 _MARKS_IN_A_ROW = 3
 _NAMED = {0x00: "NUL", 0x1B: "ESC"}
+
+
+def plain_json(text: str) -> str:
+    """Write a JSON document so that a terminal shows it as it is: what steers a terminal or turns text around is escaped by its number.
+
+    It stays the same JSON value: JSON has such characters only within strings, and there an escape means the character.
+    """
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def visible(text: str, *, lines: bool = False) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import ShortFormat, put, text_or_json
+from diagnose.cli.check import ShortFormat, put, put_json, text_or_json
 from probes.evidence.errors import InputError
 from probes.evidence.records import SCHEMA_VERSION
 from probes.evidence.words import words
@@ -52,7 +52,7 @@ def cases_command(
 
     listed = [glance(folder) for folder in folders()]
     if shown == "json":
-        put(json.dumps(listed, indent=2, ensure_ascii=False), out)
+        put_json(listed, out)
         return 0
     if not listed:
         put(str(words("There is no case yet; start with `ctxdoctor run URL` or `ctxdoctor demo`.")), out)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +13,7 @@ from diagnose.cli import options as opt
 from diagnose.console import Terminal, write_out
 from probes.evidence.errors import CaseError, InputError
 from probes.evidence.words import Words, words
+from reports.escape import plain_json
 
 if TYPE_CHECKING:
     from diagnose.check import CheckDocument
@@ -30,6 +32,11 @@ def text_or_json(name: str) -> Literal["text", "json"]:
     if name == "json":
         return "json"
     raise InputError(f"--format is text or json here, not {name!r}")
+
+
+def put_json(value: Any, out: str | None) -> None:
+    """Write a value as JSON that no terminal makes anything of."""
+    put(plain_json(json.dumps(value, indent=2, ensure_ascii=False)), out)
 
 
 def put(text: str, out: str | None) -> None:

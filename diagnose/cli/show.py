@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
 
 from diagnose.cli import options as opt
-from diagnose.cli.check import ResultFile, ShortFormat, put, text_or_json
+from diagnose.cli.check import ResultFile, ShortFormat, put, put_json, text_or_json
 from diagnose.language import document_of, spoken
 from probes.evidence.errors import InputError
 from probes.evidence.words import words
@@ -38,7 +37,7 @@ def rules_command(
         if not document:
             raise InputError(_no_such("rule", rule, [one["id"] for one in everything], "rules"))
     if shown == "json":
-        put(json.dumps(document, indent=2, ensure_ascii=False), out)
+        put_json(document, out)
     elif rule is None or len(document) > 1:
         put("\n".join(_by_family(document)), out)
     else:
@@ -67,7 +66,7 @@ def facts_command(
         if not document:
             raise InputError(_no_such("fact", fact, [one["id"] for one in everything], "facts"))
     if shown == "json":
-        put(json.dumps(document, indent=2, ensure_ascii=False), out)
+        put_json(document, out)
     else:
         put("\n".join(_one_fact(one) for one in document), out)
     return 0
@@ -92,7 +91,7 @@ def questions_command(
         if not document:
             raise InputError(_no_such("question", question, [one["id"] for one in everything], "questions"))
     if shown == "json":
-        put(json.dumps(document, indent=2, ensure_ascii=False), out)
+        put_json(document, out)
     else:
         put("\n".join(line for one in document for line in _one_question(one)), out)
     return 0
@@ -121,13 +120,13 @@ def schema_command(
         put("\n".join(names() if name is None else [name]), out)
         return 0
     if name is None:
-        put(json.dumps(schemas(), indent=2, ensure_ascii=False), out)
+        put_json(schemas(), out)
         return 0
     try:
         found = schema_of(name)
     except KeyError as error:
         raise InputError(_no_such("document", name, list(names()), "schema --format text")) from error
-    put(json.dumps(found, indent=2, ensure_ascii=False), out)
+    put_json(found, out)
     return 0
 
 

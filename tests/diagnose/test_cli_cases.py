@@ -14,7 +14,7 @@ from diagnose.schema import CasesDocument
 from probes.evidence.answers import Answer
 from probes.evidence.errors import CaseError
 from probes.evidence.records import found
-from probes.evidence.subject import WindowReading
+from probes.evidence.subject import ModelIdentity, WindowReading
 from reports.check import check
 from rules.causes import CAUSES
 from rules.verdict import verdict_of
@@ -328,3 +328,28 @@ def test_a_confirmed_cause_is_told_in_the_list(case, capsys):
     [item] = json.loads(out(capsys, "cases", "--format", "json"))
     assert (item["named"], item["confirmed"]) == ([], ["slots-divide-ctx"])
     CasesDocument.model_validate([item])
+
+
+STEERING = "\x7f\x80\x9b31m\x9f\u061c\u200e\u2028\u2029\u202a\u202e\u2066\u2069"
+
+
+def test_json_steers_no_terminal_and_keeps_its_value(case, capsys):
+    """Law: a name from outside holds no character, in any JSON that is printed, which a terminal obeys or which turns the text around."""
+    name = f"tiny {STEERING} 한글 é"
+    with Case.open(case) as opened:
+        opened.add(found(ModelIdentity(name=name), source="server", run=1))
+    for arguments in (["report", "--no-redact"], ["explain"], ["cases"]):
+        printed = out(capsys, *arguments, "--format", "json")
+        assert not set(STEERING.replace("31m", "")) & set(printed), arguments
+        assert json.loads(printed)
+        if arguments[0] != "explain":
+            assert name in repr_free(json.loads(printed)), arguments
+
+
+def repr_free(value: object) -> str:
+    """Give all strings of a JSON value, one after the other."""
+    if isinstance(value, dict):
+        return "\n".join(map(repr_free, value.values()))
+    if isinstance(value, list):
+        return "\n".join(map(repr_free, value))
+    return str(value)
