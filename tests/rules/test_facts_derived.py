@@ -353,7 +353,8 @@ def test_a_model_that_cannot_do_the_test_has_unknown_recall():
     chains = ChainScore(hit=1, asked=8, single_hit=1, single_asked=8, at_tokens=1024, steps=2)
     got = facts(own, rung(8000, 1), window, chains)
     assert got.value(f.RECALL_ABLE) is False
-    for fact in (f.RECALL_DROP_SURE, f.RECALL_HARMED_SHORT, f.CHAINS_RIGHT, f.CHAINS_BREAK):
+    assert got.value(f.RECALL_HARMED_SHORT) is None
+    for fact in (f.RECALL_DROP_SURE, f.CHAINS_RIGHT, f.CHAINS_BREAK):
         assert got.get(fact).why == "failed", fact.id
     able = RecallBase(style="completion", at_tokens=1024, hit=14, asked=27, able=True)
     assert facts(able, rung(8000, 1), window).value(f.RECALL_HARMED_SHORT) is True
