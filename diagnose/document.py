@@ -837,6 +837,9 @@ def _ladder(case: Case, run: int) -> doc.LadderValues | None:
 def _notes(case: Case, run: int, window: WindowVerdict) -> Iterable[str]:
     if case.dropped:
         yield f"The tool was interrupted while writing: {case.dropped}."
+    starts = case.payloads(Launch, run)
+    if starts and not starts[-1].healthy:
+        yield f"The server did not start: {starts[-1].why}"
     for ended in case.payloads(LadderFound, run):
         if ended.stopped in {"budget", "died"}:
             yield f"The way up the lengths ended early. {ended.why}"

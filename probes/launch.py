@@ -217,6 +217,13 @@ class Server:
                 return f"the process ended before it answered; {why}"
         if ended.signal == "SIGILL":  # a child of ours gets the signal, and no shell that would put it into words
             return f"the process ended before it answered; {_WRONG_PROCESSOR}"
+        if ended.exit_code == 0:
+            seconds = time.monotonic() - self.started_at
+            return f"the command ended after {seconds:.1f} s without an error and left no server; give the command that starts the server"
+        if ended.exit_code is not None:
+            return f"the process ended before it answered, with exit code {ended.exit_code}"
+        if ended.signal is not None:
+            return f"the process ended before it answered, by {ended.signal}"
         return "the process ended before it answered"
 
     def _launch(self, *, healthy: bool, ended: ProcessEnded | None = None, why: str = "") -> Launch:

@@ -128,3 +128,17 @@ def test_options_without_a_command_name_the_command_where_there_is_no_terminal(c
     said = capsys.readouterr().err
     assert "ctxdoctor run --case 'my case'" in said
     assert "there is no command" not in said
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [("pass", "without an error and left no server"), ("raise SystemExit(7)", "with exit code 7")],
+)
+def test_a_command_that_starts_no_server_is_said_in_the_result(tmp_path, monkeypatch, capsys, code, said):
+    """Law: the screen says that the command ended, and how; nobody has to guess it from a question about logs."""
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    command_line(["run", "--launch", shlex.join([sys.executable, "-c", code]), "--quiet"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The server did not start: " in shown
+    assert said in shown
