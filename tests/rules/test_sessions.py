@@ -12,6 +12,7 @@ from probes.evidence.request import CacheReuse, Launch, ProcessEnded, RequestErr
 from probes.evidence.rungs import CanaryScore, DepthHit, LadderPlan, RecallBase, RungResult
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, Setting, WindowReading
 from rules.catalogue import judge_evidence
+from rules.engine import STRONG
 from rules.facts import KV_SMALLER_TYPE_SET
 from rules.verdict import next_step
 
@@ -154,6 +155,8 @@ def test_a_cache_of_few_bits_is_not_named_for_what_the_model_cannot_do(mode, bas
     ]
     judgement, band, facts = bands(evidence, mode)
     assert facts.value(KV_SMALLER_TYPE_SET) is True
+    finding = next(one for one in judgement.findings if one.cause == "kv-quant-quality")
+    assert finding.now < STRONG, [(str(one.clue.words), one.now) for one in finding.clues]
     assert band["kv-quant-quality"] != "likely"
     assert not judgement.named
 
