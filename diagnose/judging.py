@@ -15,9 +15,9 @@ from diagnose.steps import most_useful, with_command
 from diagnose.window import window_verdict
 from probes.backends.commands import as_text
 from probes.evidence.answers import Answer
-from probes.evidence.changes import PredictionScored
+from probes.evidence.changes import JudgedAs, PredictionScored
 from probes.evidence.events import LogEvent
-from probes.evidence.records import EvidenceSet
+from probes.evidence.records import EvidenceSet, found
 from probes.evidence.words import words
 from reports.document import message
 from rules.catalogue import Mode, all_rules, judge_evidence
@@ -30,9 +30,15 @@ def judged(case: Case, run: int, mode: Mode) -> tuple[Judgement, Facts]:
     return judge_evidence(case.evidence(run), mode)
 
 
-def judge_run(one: Walk) -> tuple[Verdict, NextTest | None]:
-    """Judge, and write the verdict and the next test into the journal."""
-    judgement, facts = judged(one.case, one.run, one.mode)
+def judge_run(one: Walk, *, judged_as: Mode | None = None) -> tuple[Verdict, NextTest | None]:
+    """Judge, and write the verdict and the next test into the journal.
+
+    ``judged_as``: how it was judged elsewhere, where it is to be judged in the same way; what comes next still follows from what is at hand here.
+    """
+    mode = judged_as or one.mode
+    if mode != "triage" and one.case.payloads(JudgedAs, one.run)[-1:] != [JudgedAs(mode=mode)]:
+        one.add(found(JudgedAs(mode=mode), source="measured", run=one.run, origin="judging"))
+    judgement, facts = judged(one.case, one.run, mode)
     verdict = verdict_of(judgement, facts, run=one.run, confirmed=confirmed(one.case, one.run))
     answered = {answer.question: answer.value for answer in one.case.payloads(Answer)}
     ahead = closers(
@@ -102,7 +108,7 @@ def _from_what_stands(
         undo=back[1],
         first=tuple(more),
         cost=Cost(minutes=3),
-        reason=words("The change gained nothing: with it, what comes next would be two changes.").english,
+        reason=words("Its change gained nothing, so it is undone before anything else is changed.").english,
     )
 
 

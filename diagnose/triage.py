@@ -49,6 +49,8 @@ class Gathered:
     evidence: list[Evidence] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     failures: list[CtxDoctorError] = field(default_factory=list)
+    alone: bool = False
+    """Whether one file is all that was given."""
 
     @property
     def empty(self) -> bool:
@@ -110,6 +112,7 @@ def gather(
         _take(gathered, given, given, model=model)
     for given in logs:
         _take(gathered, given, given, as_log=True)
+    gathered.alone = len(files) == 1 and not (logs or clients or answers or command or backend)
     gathered.evidence += believed
     if command is not None:
         gathered.evidence += of_command(command, backend)
@@ -156,6 +159,7 @@ def judge_gathered(gathered: Gathered, ui: Ui, *, name: str | None = None, backe
     from diagnose.options import RunOptions  # noqa: PLC0415
     from diagnose.running import Walk  # noqa: PLC0415
     from diagnose.version import version  # noqa: PLC0415
+    from probes.evidence.changes import JudgedAs  # noqa: PLC0415
     from probes.evidence.rungs import Criteria  # noqa: PLC0415
 
     case = Case.create(gathered.symptom, tool_version=version(), name=name)
@@ -163,7 +167,9 @@ def judge_gathered(gathered: Gathered, ui: Ui, *, name: str | None = None, backe
         options = RunOptions(backend=backend)
         case.append("run", {"options": options.model_dump(mode="json"), "mode": "triage"}, run=_RUN)
         case.add_all(gathered.evidence)
-        judge_run(Walk(case, options, ui, Criteria(), mode="triage"))
+        # a case that was judged elsewhere, with nothing added to it, is judged to the same verdict
+        before = case.payloads(JudgedAs, _RUN) if gathered.alone else []
+        judge_run(Walk(case, options, ui, Criteria(), mode="triage"), judged_as=before[-1].mode if before else None)
         if gathered.empty:
             case.append("note", {"would_decide": [message(each).model_dump(mode="json") for each in FIRST_STEPS]})
         case.append("run-ended", {"could_not_look": None})

@@ -49,3 +49,10 @@ class PredictionScored(Payload):
         ge=0, description="how often what was predicted was seen, all runs of that configuration together"
     )
     said: Text = ""
+
+
+class JudgedAs(Payload):
+    """In which way a run was judged: what could still be asked or measured then, decides what is named. An exported case is judged in the same way."""
+
+    kind: ClassVar[str] = "judged_as"
+    mode: Literal["session", "run", "triage"]

@@ -13,15 +13,22 @@ import pytest
 
 from diagnose.case import JOURNAL, Case
 from diagnose.cli import command_line
+from diagnose.export import exported
+from diagnose.judging import judge_run
+from diagnose.options import RunOptions
 from diagnose.questions import question
-from diagnose.triage import FIRST_STEPS, assemble, gather, of_backend, of_command, of_document
+from diagnose.running import Walk
+from diagnose.triage import FIRST_STEPS, assemble, gather, judge_gathered, of_backend, of_command, of_document
 from probes.backends.recognise import BACKENDS
 from probes.evidence.answers import Answer
+from probes.evidence.changes import JudgedAs
 from probes.evidence.client import ClientSettings
 from probes.evidence.errors import BadFileError, CaseNewerError, InputError
 from probes.evidence.events import LogEvent, LogSummary
 from probes.evidence.records import EvidenceSet, found
+from probes.evidence.rungs import Criteria
 from probes.evidence.subject import Configuration, WindowReading
+from rules.verdict import Verdict
 from tests.replay import REPORTS
 
 LOG = """\
@@ -356,3 +363,39 @@ def test_what_is_in_memory_and_what_is_in_files_is_the_same_evidence(log):
         )
 
     assert said(one) == said(other)
+
+
+@pytest.mark.parametrize("mode", ["run", "session", "triage"])
+def test_an_exported_case_is_judged_as_it_was(tmp_path, monkeypatch, mode):
+    """Law: what a case's own report names, triage of its export names; with something added to it, it is judged anew."""
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
+    with Case.create("fixed-length-error", tool_version="1", name="measured") as case:
+        case.append("run", {"options": {}}, run=1)
+        case.add(found(Answer(question="symptom", value="fixed-length-error"), source="user", run=0))
+        case.add(found(WindowReading(asked=32768, in_force=8192, per_slot=8192, slots=4), source="server", run=1))
+        verdict, _step = judge_run(Walk(case, RunOptions(), _Silent(), Criteria(), mode=mode))
+        judge_run(Walk(case, RunOptions(), _Silent(), Criteria(), mode=mode))
+        assert len(case.payloads(JudgedAs, 1)) == (mode != "triage")
+        case.append("run-ended", {}, run=1)
+        path = tmp_path / "case.json"
+        path.write_text(exported(case), encoding="utf-8")
+
+    def elsewhere(name, *answers):
+        with judge_gathered(gather([str(path)], answers=answers), _Silent(), name=name) as other:
+            return Verdict.model_validate([entry.data for entry in other.of("verdict", 1)][-1])
+
+    def weighed(one):
+        return one.named, [(cause.id, cause.low, cause.now, cause.high) for cause in one.causes]
+
+    assert weighed(elsewhere("alone")) == weighed(verdict)
+    more = elsewhere(
+        "more", Answer(question="symptom", value="fixed-length-error")
+    )  # said again: nothing new, and yet a person is there
+    assert (weighed(more) == weighed(verdict)) == (mode == "triage")
+
+
+class _Silent:
+    """Nobody reads."""
+
+    def say(self, *_said):
+        """Nothing."""
