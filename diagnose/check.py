@@ -133,11 +133,12 @@ class CheckDocument(Part):
 
     @property
     def exit_code(self) -> int:
-        """Give 1 where something is seriously wrong, 4 where the server told nothing to judge by, else 0."""
+        """Give 1 where something is seriously wrong, 4 where neither a window nor what becomes of a prompt above it is known, else 0."""
         if self.truncation.verdict == "truncated" or any(flag.severity == "serious" for flag in self.flags):
             return 1
-        told = (self.backend.version, self.window.in_force, self.window.trained, self.model.name, self.model.path)
-        return 0 if any(value is not None for value in told) else 4
+        window = self.window
+        known = any(one is not None for one in (window.in_force, window.per_slot, window.asked, window.trained))
+        return 0 if known or self.truncation.verdict != "unknown" else 4
 
 
 @dataclass(slots=True)

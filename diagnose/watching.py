@@ -40,8 +40,11 @@ class Session:
     clients: tuple[ClientSettings, ...] = ()
 
 
-def begin_watch(session: Session, answers: Sequence[Answer], watch: str | None = None) -> None:
-    """Begin a run: answers, the clients' settings, and what the server says. ``watch``: the address at which clients are to ask."""
+def begin_watch(session: Session, answers: Sequence[Answer], watch: str | None = None) -> CtxDoctorError | None:
+    """Begin a run: answers, the clients' settings, and what the server says. ``watch``: the address at which clients are to ask.
+
+    Gives why the server could not be looked at, if it could not.
+    """
     case = session.case
     options = RunOptions(url=session.url, model=session.model, backend=session.backend, logs=session.logs)
     run = case.run + 1
@@ -59,6 +62,8 @@ def begin_watch(session: Session, answers: Sequence[Answer], watch: str | None =
     except CtxDoctorError as error:
         case.add(not_found(BackendIdentity, "failed", str(error), source="server", run=run, origin=session.url))
         session.ui.say(words("Note: {what}", what=str(error)))
+        return error
+    return None
 
 
 def _behind(settings: ClientSettings, watch: str | None, server: str) -> ClientSettings:
@@ -89,19 +94,33 @@ def in_words(request: WatchedRequest) -> Words:
         shorter = min(request.before_chars, request.prompt_chars or request.before_chars)
         same = f"{request.same_as_before_chars / shorter:.0%}" if shorter else ""
     ended = request.error or request.finish or str(request.status)
+    if request.prompt_tokens is None:
+        # a stream without usage, or an answer that never came: the characters were seen all the same
+        return words(
+            "{number}. {path}: prompt {chars} characters (tokens were not told), {seconds} s, {ended}; beginning as before: {same}",
+            number=request.number,
+            path=request.path,
+            chars=f"{request.prompt_chars:,}" if request.prompt_chars is not None else "-",
+            seconds=f"{request.total_s:.1f}",
+            ended=ended,
+            same=same or "-",
+        )
     return words(
         "{number}. {path}: prompt {tokens} tokens, {seconds} s, {ended}; beginning as before: {same}",
         number=request.number,
         path=request.path,
-        tokens=request.prompt_tokens if request.prompt_tokens is not None else "?",
+        tokens=request.prompt_tokens,
         seconds=f"{request.total_s:.1f}",
         ended=ended,
         same=same or "-",
     )
 
 
-def end_watch(session: Session, summary: WatchSummary) -> None:
-    """Put together what all requests show, read the logs, and judge."""
+def end_watch(session: Session, summary: WatchSummary, unseen: CtxDoctorError | None = None) -> bool:
+    """Put together what all requests show, read the logs, and judge. ``unseen``: why the server could not be looked at in the beginning.
+
+    Says whether something was seen at all: a server that answered to nobody was not.
+    """
     case = session.case
     case.add(found(summary, source="measured", run=case.run, origin="watch"))
     for log in session.logs:
@@ -111,7 +130,9 @@ def end_watch(session: Session, summary: WatchSummary) -> None:
             case.add(not_found("log_summary", "failed", str(error), source="log", run=case.run, origin=log))
             session.ui.say(words("The log cannot be read: {why}", why=str(error)))
     judge_run(Walk(case, RunOptions(backend=session.backend), session.ui, Criteria(), mode="triage"))
-    case.append("run-ended", {"could_not_look": None})
+    answered = any(one.status and one.error != "connection-lost" for one in case.payloads(WatchedRequest, case.run))
+    case.append("run-ended", {"could_not_look": str(unseen) if unseen is not None and not answered else None})
+    return unseen is None or answered
 
 
 def summary_words(summary: WatchSummary) -> list[Words]:

@@ -79,11 +79,11 @@ def watch_command(
             clients=tuple(settings),
         )
         with Watch(where, listen=listen, on_request=seen.put) as watch:
-            begin_watch(session, given, watch.url)
+            unseen = begin_watch(session, given, watch.url)
             terminal.say(words("Point the client at {url} (for OpenAI clients {url}/v1); Ctrl-C ends.", url=watch.url))
             interrupted = _wait(session, seen, seconds)
             summary = watch.summary()
-            end_watch(session, summary)
+            seen_any = end_watch(session, summary, unseen)
         code = tell(
             case,
             terminal,
@@ -94,6 +94,7 @@ def watch_command(
             lang=lang,
             everything=everything,
             write_report=False,
+            could_not_look=not seen_any,
         )
     if shown in {None, "terminal"} and (out is None or out == "-"):
         write_out("\n" + "".join(f"{said}\n" for said in summary_words(summary)))

@@ -164,6 +164,7 @@ class Http:
             "Accept": "application/json, text/event-stream, */*",
             "Accept-Encoding": "identity",
         }
+        self.key_given = bool(api_key)
         if api_key:
             check_key(api_key)
             headers["Authorization"] = f"Bearer {api_key}"
@@ -220,6 +221,10 @@ class Http:
 
     def _checked(self, reply: Reply, path: str) -> Reply:
         if reply.status in {401, 403}:
+            if not self.key_given:
+                raise WrongKeyError(
+                    f"the server wants a key (HTTP {reply.status} for {path}); set CTXDOCTOR_API_KEY or give --api-key"
+                )
             raise WrongKeyError(
                 f"the server wants another key (HTTP {reply.status} for {path}); set CTXDOCTOR_API_KEY or give --api-key"
             )

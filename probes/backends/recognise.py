@@ -121,6 +121,10 @@ def recognise(http: Http, hint: str | None = None, *, model: str | None = None) 
             if sign is not None and (candidate is not OpenAiCompatible or hint is None):
                 if asked.wrong_key is not None and signs.status("/v1/models") == 401:
                     # What is open without a key told who it is.
+                    if not http.key_given:
+                        raise WrongKeyError(
+                            f"this is {candidate.name}, and it wants a key; set CTXDOCTOR_API_KEY or give --api-key"
+                        )
                     raise WrongKeyError(
                         f"this is {candidate.name}, and it wants another key; set CTXDOCTOR_API_KEY or give --api-key"
                     )

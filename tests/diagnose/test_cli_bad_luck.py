@@ -79,7 +79,7 @@ def test_nothing_listens_there(capsys):
         (no_http, "does not speak HTTP|broke the connection"),
         (hang_up, "broke the connection"),
         (plain("<html>It works!</html>", "text/html"), "none of the servers"),
-        (plain("{}", status=401), "another key"),
+        (plain("{}", status=401), "wants a key"),
         (plain("[" * 100_000), "none of the servers"),
         (cut_short('{"a":'), "broke the connection"),
         (claims(10 << 30), "longer than|still answering"),

@@ -104,9 +104,11 @@ def test_what_passes_becomes_evidence_and_the_end_is_judged(capsys):
 def test_a_server_that_is_not_there_yet_does_not_stop_the_watch(capsys):
     code = command_line(["watch", str(free_port()), "--budget", "1s", "--format", "json"])
     told = capsys.readouterr()
-    assert code == 4
+    assert code == 3
     assert "nothing answers" in told.err
-    assert json.loads(told.out)["case"]["id"]
+    document = json.loads(told.out)
+    # the result says it too: "Requests seen: 0" alone looks like a client that sent nothing
+    assert any("nothing answers" in note for note in document["notes"])
 
 
 def test_a_clients_settings_that_are_named_are_read(tmp_path, capsys):
@@ -207,3 +209,10 @@ def test_every_finding_of_a_watch_is_said():
         WatchedRequest(number=1, path="/v1/x", prompt_chars=100, before_chars=200, same_as_before_chars=50)
     ).english
     assert "50%" in line
+
+
+def test_a_request_whose_tokens_were_not_told_says_its_characters():
+    """Law: a stream without usage is no prompt of "? tokens": what was seen of it is said."""
+    line = in_words(WatchedRequest(number=1, path="/v1/x", prompt_chars=12_345)).english
+    assert "12,345 characters" in line
+    assert "?" not in line
