@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from probes.evidence.events import LogEvent
 from probes.evidence.machine import DeviceReadings, HostReading, MemoryBudget
@@ -341,6 +341,21 @@ def expected(sight: Sight) -> Iterator[Reading]:
             yield reading(KV_EXPECTED_BYTES, int(file.kv_bytes_per_token * window.value * share), evidence)
 
 
+def _all_on_host(events: Sequence[tuple[Evidence, LogEvent]]) -> Evidence | None:
+    """Give the line by which a log shows that no accelerator is in use: places are listed, weights and work among them, and all are the host's."""
+    placed = [
+        (evidence, event)
+        for evidence, event in events
+        if event.event in {"device-found", "buffer", "alloc-failed"} and event.device
+    ]
+    if any(on_card(event.device or "") for _evidence, event in placed):
+        return None
+    if any(event.event == "layers-offloaded" and event.count for _evidence, event in events):
+        return None
+    made = {event.component: evidence for evidence, event in placed if event.event == "buffer"}
+    return made.get("weights") if {"weights", "compute"} <= made.keys() else None
+
+
 @derivation(
     reads=(DeviceReadings, HostReading, LogEvent, Launch),
     gives=(
@@ -371,6 +386,8 @@ def room(sight: Sight) -> Iterator[Reading]:
         if len(free) == len(found):
             yield reading(DEVICE_FREE_BYTES, sum(free), evidence)
             yield reading(MEMORY_LIMIT_BYTES, sum(free) or None, evidence)
+    elif (on_host := _all_on_host(events)) is not None:
+        yield reading(DEVICE_COUNT, 0, on_host)
     readings = sight.of(DeviceReadings)
     for evidence, devices in readings[:1]:
         yield reading(DEVICE_COUNT, len(devices.devices), evidence)

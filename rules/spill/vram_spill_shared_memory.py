@@ -23,6 +23,7 @@ from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, any_of, before
 from rules.facts import (
     CONTROL_SAYS,
+    DEVICE_COUNT,
     DEVICE_FILL,
     FAILURE_KINDS,
     GENERATION_LONG,
@@ -106,7 +107,7 @@ RULE = Rule(
         ),
         Clue(
             words("Processor and graphics share one memory, or there is no card."),
-            TOLD_GPU_MAKER.one_of("apple", "none"),
+            any_of(TOLD_GPU_MAKER.one_of("apple", "none"), DEVICE_COUNT < 1),
             if_true=-STRONG,
         ),
         Clue(

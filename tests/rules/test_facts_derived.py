@@ -166,6 +166,26 @@ def test_scaling_beyond_the_training_is_what_scaling_is_for():
     assert bare.value(f.ROPE_MISSING) is True
 
 
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        ([], 0),
+        ([event("buffer", device="CUDA0", component="kv", size_bytes=2**30)], None),
+        ([event("device-found", device="CUDA0", name="RTX", total_bytes=2**34, free_bytes=2**33)], 1),
+        ([event("layers-offloaded", count=3, of=33)], None),
+    ],
+)
+def test_a_log_whose_places_are_all_the_hosts_shows_that_no_accelerator_is_in_use(more, count):
+    """Weights and work on the host, and nothing elsewhere: none is in use, and nothing can spill from a card. One line of a card says otherwise."""
+    host = [
+        event("buffer", device="CPU_Mapped", component="weights", size_bytes=2**30),
+        event("buffer", device="CPU", component="compute", size_bytes=2**28),
+    ]
+    got = facts(*host, *more)
+    assert got.value(f.DEVICE_COUNT) == count
+    assert facts(host[1]).value(f.DEVICE_COUNT) is None
+
+
 YARN = {"rope_scaling": "yarn", "rope_scale": 2.0, "yarn_orig_ctx": 8192}
 
 
