@@ -376,8 +376,7 @@ def _found(state: _State, stop: Stop) -> Found:
         )
     elif stop == "budget":
         why = words(
-            "The budget ended before the proof: the length that was planned as {length} tokens ran on the way up and passed {n} of {of} times cold; "
-            "a larger budget proves more.",
+            "The budget ended before the proof: {length} tokens ran on the way up and passed {n} of {of} times cold; a larger budget proves more.",
             length=low,
             n=passes,
             of=plan.repeats,
