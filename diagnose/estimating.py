@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from probes.evidence.errors import CouldNotLookError, InputError, NotOfferedError
 from probes.evidence.sizes import parse_length
 from probes.evidence.words import words
-from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Refused
+from probes.model_file.context import CACHE_TYPES, DEFAULT_PARALLEL, ContextSettings, Refused, types_by_engine
 from probes.model_file.planner import LEVERS, Budget, DeviceNeed, GivenDevice, Model, Options, Planner
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def document(
         unknown["model.weights_bytes"] = uncovered(model.layers_held, model.shape.layers)
     for name in (settings.kv_k, settings.kv_v):
         if name not in CACHE_TYPES:
-            said = Refused(f"unsupported cache type: {name}", f"use one of {', '.join(CACHE_TYPES)}")
+            said = Refused(f"unsupported cache type: {name}", f"use one of {types_by_engine()}")
             return _refused(model, settings, said, unknown)
         if CACHE_TYPES[name].fork:
             unknown[f"settings.{name}"] = _why(
@@ -525,7 +525,7 @@ def plain_range(model: Model, settings: ContextSettings) -> tuple[int, int] | No
 
 
 LEVER_WORDS = {
-    "baseline": words("as asked"),
+    "baseline": words("settings as given"),
     "speculation-off": words("speculation off"),
     "projector-cpu": words("projector to the CPU"),
     "micro-batch": words("micro-batch 128"),

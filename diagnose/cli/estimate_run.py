@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from probes.evidence.errors import BadFileError, InputError
 from probes.evidence.sizes import parse_memory, show_size
-from probes.evidence.words import words
+from probes.evidence.words import Words, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from diagnose.estimate_folder import PoolModel
     from diagnose.estimating import Document, Why
@@ -562,6 +562,10 @@ def _draw_unknown(console: Any, found: Document, said: Iterable[str] = ()) -> No
 
     for path, why in found["unknown"].items():
         if path not in _FIRST and path not in said:
+            first, _, rest = path.partition(".")
+            if first == "devices" and rest:
+                # a key of the JSON says nothing to people, a device's name does
+                path = _place(found, rest.partition(".")[0])  # noqa: PLW2901
             console.print(
                 str(
                     words("not counted or not known: {path}: {why}", path=escape(path), why=escape(spoken(why["note"])))
@@ -583,13 +587,15 @@ def _table(*columns: str) -> Any:
 def _draw_devices(console: Any, found: Document) -> None:
     from rich.markup import escape  # noqa: PLC0415
 
+    from diagnose.language import spoken  # noqa: PLC0415
+
     table = _table(
         str(words("device")), str(words("weights")), str(words("cache")), str(words("state")), str(words("work space")),
         str(words("other")), str(words("needs")), str(words("margin")), str(words("free")), str(words("fits")),
     )  # fmt: skip
     for device in found["devices"]:
         kind = {"unified": words("unified memory"), "host": None, "dedicated": None}[device["memory"]]
-        name = escape(device["name"]) + (f" ({kind})" if kind else "")
+        name = escape(spoken(device["name"])) + (f" ({kind})" if kind else "")
         verdict = {True: words("yes"), False: words("no"), None: words("unknown")}[device["fits"]]
         sizes = (
             device["weights_bytes"], device["kv_bytes"], device["state_bytes"], device["compute_bytes"], device["other_bytes"], device["need_bytes"],
@@ -609,6 +615,21 @@ def _draw_devices(console: Any, found: Document) -> None:
             "Caches and states are exact. Work space is a fitted model, right to about {error}.", error=show_size(error)
         )
         console.print(str(by_planner if found["basis"]["compute"] == "planner" else modelled), style="dim")
+
+
+def _split_words(shares: Sequence[int | float], even: Words, fewer: Words | None = None) -> Words:
+    """Say what a split does: one that gives a device nothing is not even, it leaves devices out."""
+    return even if all(shares) else fewer if fewer is not None else words("fewer devices")
+
+
+def _place(found: Document, id_: str) -> str:
+    """Give what people call a device, or what else ends a window."""
+    from diagnose.language import spoken  # noqa: PLC0415
+
+    names = {device["id"]: device["name"] for device in found["devices"]}
+    if id_ == "trained window":
+        return str(words("the length that the model was trained to"))
+    return spoken(names.get(id_, id_))
 
 
 def _draw_parts(console: Any, found: Document) -> None:
@@ -680,7 +701,7 @@ def _draw_windows(console: Any, found: Document) -> None:
             words(
                 "Longest window that fits: {tokens} tokens; limited by: {limit}",
                 tokens=f"{longest['tokens']:,}",
-                limit=escape(longest["limited_by"] or "?"),
+                limit=escape(_place(found, longest["limited_by"] or "?")),
             )
         )
     )
@@ -691,6 +712,7 @@ def _draw_windows(console: Any, found: Document) -> None:
         for lever in found["levers"]:
             name = str(LEVER_WORDS.get(lever["lever"], lever["lever"]))
             if lever["tensor_split"]:
+                name = str(_split_words(lever["tensor_split"], words("split evened out")))
                 name += f" (--tensor-split {','.join(map(str, lever['tensor_split']))})"
             gain = f"{lever['gain']:+,}" if lever["lever"] != "baseline" else ""
             table.add_row(
@@ -703,10 +725,13 @@ def _draw_windows(console: Any, found: Document) -> None:
             str(words("By cache type alone: {list}", list=", ".join(f"{row['kv']} {row['tokens']:,}" for row in rows)))
         )
     if found["even_split"]:
+        shares = ",".join(map(str, found["even_split"]))
         console.print(
             str(
-                words(
-                    "Evened out at this window: --tensor-split {split}", split=",".join(map(str, found["even_split"]))
+                _split_words(
+                    found["even_split"],
+                    words("Evened out at this window: --tensor-split {split}", split=shares),
+                    words("At this window fewer devices are enough: --tensor-split {split}", split=shares),
                 )
             )
         )

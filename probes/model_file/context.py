@@ -177,6 +177,14 @@ def as_engine(settings: ContextSettings, engine: str | None, build: int | None) 
     return settings
 
 
+def types_by_engine() -> str:
+    """List the cache types, llama.cpp's own first and each fork's under its name."""
+    forks: dict[str, list[str]] = {}
+    for one in CACHE_TYPES.values():
+        forks.setdefault(one.fork, []).append(one.name)
+    return "; ".join(f"{fork}: {', '.join(names)}" if fork else ", ".join(names) for fork, names in forks.items())
+
+
 def pad(value: int, to: int = PAD) -> int:
     """Round up to a multiple."""
     return -(-value // to) * to
@@ -187,7 +195,7 @@ def check(shape: Shape, settings: ContextSettings) -> Refused | None:
     known = [CACHE_TYPES.get(name) for name in (settings.kv_k, settings.kv_v)]
     for name, entry in zip((settings.kv_k, settings.kv_v), known, strict=True):
         if entry is None:
-            return Refused(f"unsupported cache type: {name}", f"use one of {', '.join(CACHE_TYPES)}")
+            return Refused(f"unsupported cache type: {name}", f"use one of {types_by_engine()}")
     type_k, type_v = known
     assert type_k is not None
     assert type_v is not None

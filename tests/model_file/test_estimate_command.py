@@ -22,6 +22,7 @@ from probes.evidence.sizes import parse_length, parse_size, show_size
 from probes.evidence.words import speaking
 from probes.model_file.context import ContextSettings
 from probes.model_file.planner import GivenDevice, Model
+from tests.tiny_model import make_model
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
@@ -624,3 +625,28 @@ def test_what_comes_first_is_said_in_the_readers_language(ask, whole):
     assert not {"missing", "download", "counted", "measures"} & set(out.split())
     code, out, _err = ask(path, "--gpu", "24GiB", "--lang", "ko", "--format", "json")
     assert "are missing at the end" in json.loads(out)["unknown"]["model.file"]["note"]
+
+
+def test_what_people_read_holds_no_key_of_the_document_and_no_even_split_of_zero(ask, tmp_path):
+    """Law: devices are told by their names, a split that leaves one out is not called even, and the longest window is not "as asked"."""
+    path = make_model(tmp_path / "tiny.gguf", trained=8192)
+    code, out, _err = ask(path, "--ctx", "128k", "--gpu", "16GiB", "--gpu", "8GiB")
+    assert code == 0
+    assert "devices." not in out
+    assert "host memory: its free memory is not known" in " ".join(out.split())
+    assert "as asked" not in out
+    assert "vened out" not in out
+    assert "fewer devices" in out
+    _code, korean, _err = ask(path, "--ctx", "128k", "--gpu", "16GiB", "--lang", "ko")
+    assert "trained window" not in korean
+    assert "host memory" not in korean
+
+
+def test_cache_types_of_forks_are_listed_under_their_forks(ask, tmp_path):
+    """Law: where a type is refused, the list does not offer a fork's types as llama.cpp's own."""
+    _code, out, _err = ask(make_model(tmp_path / "tiny.gguf", trained=8192), "--kv", "q3_0")
+    said = " ".join(out.split())
+    own, *forks = said.split("use one of ")[1].split("; ")
+    assert "turbo" not in own
+    assert "q8_KV" not in own
+    assert any(fork.startswith("beellama.cpp: turbo2") for fork in forks)
