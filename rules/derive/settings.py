@@ -281,7 +281,7 @@ def switches(sight: Sight) -> Iterator[Reading]:
     for evidence, configuration in _settings(sight):
         settings = configuration.settings
         known = sight.known(BACKEND)
-        complete = configuration.command is not None and known is not None and known.value in LLAMA_FAMILY
+        complete = known is not None and known.value in LLAMA_FAMILY and tells_all(configuration)
         flash = _value(settings.get("flash_attention"))
         if flash is not None:
             on = _flag(flash)
@@ -306,7 +306,7 @@ def prompt_cache(sight: Sight) -> Iterator[Reading]:
     said = False
     for evidence, configuration in _settings(sight):
         known = sight.known(BACKEND)
-        complete = configuration.command is not None and known is not None and known.value in LLAMA_FAMILY
+        complete = known is not None and known.value in LLAMA_FAMILY and tells_all(configuration)
         cache = _flag(_value(configuration.settings.get("cache_prompt")))
         if cache is not None or complete:
             said = True
@@ -374,6 +374,22 @@ def positions(sight: Sight) -> Iterator[Reading]:
         yield from _positions_set(last[0], last[1], file[1] if file else None, sight)
 
 
+def tells_all(configuration: Configuration) -> bool:
+    """Say whether a command line was read and what it does not set is not set. A script that starts the server sets inside what its command does not show."""
+    command = [word for word in configuration.command or () if "=" not in word]
+    while command and _name_of(command[0]) in _SHELLS:
+        command = [word for word in command[1:] if not word.startswith(("-", "/c", "/C"))]
+    return bool(command) and not command[0].lower().endswith(_SCRIPTS)
+
+
+def _name_of(program: str) -> str:
+    return re.split(r"[\\/]", program)[-1].lower().removesuffix(".exe")
+
+
+_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "env", "cmd", "powershell", "pwsh", "nohup", "sudo"})
+_SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".bat", ".cmd", ".ps1")
+
+
 def stretch_of(configuration: Configuration) -> float | None:
     """Give by how much the settings stretch positions (2.0: twice the length); None where they set no scale."""
     settings = configuration.settings
@@ -396,7 +412,7 @@ def _positions_set(
         scale = 1.0 / stretch
     kind = _value(settings.get("rope_scaling"))
     known = sight.known(BACKEND)
-    complete = configuration.command is not None and known is not None and known.value in LLAMA_FAMILY
+    complete = known is not None and known.value in LLAMA_FAMILY and tells_all(configuration)
     if base is not None or scale is not None or kind not in {None, "", "none"}:
         yield reading(ROPE_SET, True, evidence)
     elif complete:

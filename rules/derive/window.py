@@ -12,7 +12,7 @@ from probes.evidence.rungs import LadderPlan
 from probes.evidence.subject import Configuration, ModelFile, ModelIdentity, WindowReading
 from rules.derive.cards import never_started
 from rules.derive.numbers import COMMON_DEFAULTS, near, ratio
-from rules.derive.settings import LLAMA_FAMILY, stretch_of
+from rules.derive.settings import LLAMA_FAMILY, stretch_of, tells_all
 from rules.engine.derivation import Reading, Sight, derivation, reading
 from rules.engine.fact import Known
 from rules.facts import (
@@ -219,7 +219,7 @@ def window_set(sight: Sight) -> Iterator[Reading]:
         return
     known = sight.known(BACKEND)
     for evidence, configuration in sight.of(Configuration):
-        if configuration.command is not None and known is not None and known.value in LLAMA_FAMILY:
+        if known is not None and known.value in LLAMA_FAMILY and tells_all(configuration):
             yield reading(WINDOW_SET, False, evidence)
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, before
 from rules.facts import (
+    FAILURE_AT_START,
     FAILURE_KINDS,
     OOM_KILLED,
     SERVER_GROWTH_BYTES,
@@ -90,6 +91,7 @@ RULE = Rule(
             TOLD_GPU_SEEN.one_of("unused", "gone"),
             if_true=-FAIR,
         ),
+        Clue(words("It fails while the server starts."), FAILURE_AT_START.is_(True), if_true=-STRONG),
         Clue(words("Several conversations take turns."), TOLD_REQUESTS_BETWEEN.is_(True), if_true=SLIGHT),
     ),
     tests=(

@@ -23,6 +23,7 @@ from __future__ import annotations
 from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Computed, Expect, Rule, Test, all_of, any_of, before
 from rules.facts import (
+    FAILURE_AT_START,
     FAILURE_TOKENS,
     NOT_CUT,
     PROCESSED_IS_DEFAULT,
@@ -72,6 +73,7 @@ RULE = Rule(
             ),
             if_true=FAIR,
         ),
+        Clue(words("It fails while the server starts."), FAILURE_AT_START.is_(True), if_true=-STRONG),
         Clue(
             words("The same text is right by another way in, such as the server's own page."),
             TOLD_OTHER_WAY_IN.is_(True),

@@ -119,6 +119,24 @@ def test_a_window_that_nobody_set_is_known_from_a_known_command_line():
     assert facts(LLAMA).value(f.WINDOW_SET) is None
 
 
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        (("llama-server", "-m", "m.gguf"), True),
+        (("env", "GGML_X=1", "llama-server"), True),
+        (("/opt/start.sh",), False),
+        (("bash", "-e", "start.sh"), False),
+        (("cmd", "/c", "START.BAT"), False),
+    ],
+)
+def test_what_a_script_does_not_show_may_be_set_inside(line, whole):
+    """Of a server's own command line what is absent is not set; of a script that starts it nobody knows."""
+    got = facts(LLAMA, found(Configuration(settings={}, command=line), source="process"))
+    assert got.value(f.WINDOW_SET) is (False if whole else None)
+    assert got.value(f.ROPE_SET) is (False if whole else None)
+    assert got.value(f.PROMPT_CACHE_ON) is (True if whole else None)
+
+
 def model_file(**more):
     values = {
         "path": "m",
