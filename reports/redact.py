@@ -389,6 +389,9 @@ class Redactor:
         for kind, name in KINDS.items():
             if self.found[kind]:
                 different = len(self._names.get(kind, ())) or self.found[kind]
+                if self.found[kind] == 1:
+                    said.append(words("{kind}: one, replaced once", kind=name))
+                    continue
                 said.append(
                     words(
                         "{kind}: {different} different, replaced {times} times",

@@ -284,6 +284,8 @@ def _why_none(findings: tuple[Finding, ...], explained: Mapping[str, frozenset[s
             causes=", ".join(f.cause for f in possible[:4]),
         )
     still_open = [f for f in findings if f.band == "open"]
+    if len(still_open) == 1:
+        return words("Too little is known yet. Open: one cause.")
     if still_open:
         return words("Too little is known yet. Open: {count} causes.", count=len(still_open))
     return words("Nothing that was found speaks for any known cause.")

@@ -353,3 +353,17 @@ def repr_free(value: object) -> str:
     if isinstance(value, list):
         return "\n".join(map(repr_free, value))
     return str(value)
+
+
+def test_the_json_of_a_case_is_drawn_as_the_case_is(case, capsys, tmp_path):
+    """Law: what was exported can be drawn again where the case is not; a file that is none, and a run that it does not hold, are said in one line."""
+    file = tmp_path / "exported.json"
+    file.write_text(out(capsys, "report", "--format", "json", "--no-redact"))
+    assert out(capsys, "report", str(file)) == out(capsys, "report")
+    for text in ("{}", "[1", "[" * 100_000, '{"schema_version": 99}'):
+        file.write_text(text)
+        assert command_line(["report", str(file)]) == 2, text[:20]
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    file.write_text(json.dumps({}))
+    assert command_line(["report", str(file), "--run", "1"]) == 2
+    assert "--run" in capsys.readouterr().err

@@ -254,7 +254,7 @@ def test_what_was_left_out_is_said_without_the_values() -> None:
     said = [str(each) for each in redactor.left_out()]
     assert said == [
         "Keys, tokens and passwords: 1 different, replaced 2 times",
-        "Network addresses: 1 different, replaced 1 times",
+        "Network addresses: one, replaced once",
     ]
 
 
