@@ -71,7 +71,7 @@ def _takes_back(case: Case, against: int, differs: Difference) -> int | None:
 
 
 def settle(case: Case, run: int) -> ChangeMade | None:
-    """Say what was changed before a run and what that proves, and write it into the journal. None: there is no run to compare with.
+    """Say what was changed before a run and what that proves, and write it into the journal. None: there is no run to compare with, or it saw nothing.
 
     To be called when the run's evidence is complete and before it is judged: a prediction that failed is evidence against its cause.
     """
@@ -79,9 +79,9 @@ def settle(case: Case, run: int) -> ChangeMade | None:
     if done:
         return done[-1]
     _keep_what_failed(case, run)
-    why = saw_nothing(case, run)
-    if why is not None and run > 1:
-        return _nothing_seen(case, run, why)
+    if saw_nothing(case, run) is not None:
+        # it repeats nothing, tests no prediction, and shows no noise
+        return None
     chosen = compared_with(case, run)
     if chosen is None:
         return None
@@ -107,17 +107,6 @@ def settle(case: Case, run: int) -> ChangeMade | None:
             )
         )
     made = entry.made()
-    case.append("change", made.model_dump(mode="json"), run=run)
-    return made
-
-
-def _nothing_seen(case: Case, run: int, why: str) -> ChangeMade:
-    """Write down that a run saw nothing: it repeats nothing, tests no prediction, and shows no noise."""
-    said = words(
-        "This run saw nothing of the server, so it is compared with nothing and says nothing about a change: {why}",
-        why=why,
-    )
-    made = ChangeMade(run=run, conclusion=said.english, said=(message(said),))
     case.append("change", made.model_dump(mode="json"), run=run)
     return made
 

@@ -15,6 +15,7 @@ from diagnose.means import with_settings
 from diagnose.options import RunOptions
 from diagnose.perform import perform
 from diagnose.prediction import measured_first, starts_needed, steps_given
+from diagnose.snapshots import saw_nothing
 from probes.evidence.errors import InputError
 from probes.evidence.rungs import Criteria, LadderPlan
 from probes.evidence.words import words
@@ -111,6 +112,15 @@ def end_unfinished(case: Case, asked: RunOptions, terminal: Terminal) -> None:
 def tell_change(case: Case, run: int, terminal: Terminal) -> None:
     """Say what was changed and what it proves."""
     lines = [line for line in ledger(case) if line.run == run]
+    why = saw_nothing(case, run)
+    if why is not None:
+        terminal.say(
+            words(
+                "This run saw nothing of the server, so it is compared with nothing and says nothing about a change: {why}",
+                why=why,
+            )
+        )
+        return
     if not lines:
         terminal.say(words("There is no run to compare with."))
         return

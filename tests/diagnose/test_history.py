@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from diagnose import judging
 from diagnose.case import Case
+from diagnose.cli.rerun import tell_change
 from diagnose.comparison import compare
 from diagnose.document import document_of
 from diagnose.history import compared_with, settle
@@ -666,11 +668,13 @@ def test_a_run_that_saw_nothing_is_no_noise_and_nothing_is_held_against_it(case)
     case.add(found(parse_command(world.command.split()), source="process", run=run, origin="launch command"))
     case.add(not_found("session", "failed", "port 8080 is in use", run=run, origin="session"))
     case.add(found(world.snapshot(), source="measured", run=run))
-    line = settle(case, run)
-    assert "saw nothing of the server" in line.conclusion
-    assert "port 8080 is in use" in line.conclusion
-    assert "noise" not in line.conclusion
-    assert (line.against, line.variables, line.comparison, line.prediction, line.kept) == (None, (), (), "none", None)
+    assert settle(case, run) is None
+    assert ledger(case) == []
+    said = []
+    tell_change(case, run, SimpleNamespace(say=lambda one: said.append(one.english)))
+    assert len(said) == 1
+    assert "saw nothing of the server" in said[0]
+    assert "port 8080 is in use" in said[0]
     case.append("run-ended", {"could_not_look": "port 8080 is in use"}, run=run)
     line = measured(case, whole(world), (1024, 4096, 30000))
     assert (line.against, line.single, line.prediction) == (1, True, "held")
