@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextvars import copy_context
 from importlib import import_module
 
 TYPE_CHECKING = False  # typing costs more to import than the launcher; type checkers know this name
@@ -121,7 +122,8 @@ def command_line(arguments: list[str]) -> int:
     from diagnose.cli.pipes import unbreakable  # noqa: PLC0415 - nothing is imported for --version
 
     with unbreakable():
-        return _command_line(arguments)
+        # in a context of its own: the language of one command is not that of the next
+        return copy_context().run(_command_line, arguments)
 
 
 def _command_line(arguments: list[str]) -> int:

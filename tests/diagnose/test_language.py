@@ -267,3 +267,12 @@ def test_the_catalogue_is_written_the_same_twice(tmp_path: Path, monkeypatch: py
     assert build.renew("ko") == ([], [])
     assert (folder / "ctxdoctor.po").read_bytes() == before
     assert io.BytesIO(before).read(1) == b"#"
+
+
+def test_the_language_of_one_command_is_not_that_of_the_next(capsys):
+    """Law: a command that speaks Korean leaves the process as it was."""
+    from diagnose.cli import command_line
+
+    assert command_line(["--lang", "ko", "cases"]) == 0
+    assert in_force() == "en"
+    capsys.readouterr()
