@@ -110,7 +110,9 @@ def test_nothing_found_is_said_so():
     """No evidence: nothing is named, and the reason says that too little is known."""
     judgement = judge([rule("one", clue(A, STRONG))], known())
     assert judgement.named == ()
-    assert "Too little is known" in judgement.abstained_because.english
+    assert judgement.abstained_because.english == "Too little is known yet. Open: one cause."
+    two = judge([rule("one", clue(A, STRONG)), rule("two", clue(B, STRONG))], known())
+    assert two.abstained_because.english == "Too little is known yet. Open: 2 causes."
 
 
 def test_prose_weighs_at_most_fair():
