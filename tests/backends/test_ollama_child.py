@@ -121,13 +121,21 @@ def test_busy_is_what_the_childs_slots_say(ollama):
     backend = recognise(http)
     assert backend.busy() is False
     child = backend.child().backend
-    other = threading.Thread(target=lambda: child.complete(Ask(prompt="x" * 900, max_tokens=100, deadline_s=30)))
+    seen = threading.Event()
+
+    def work():
+        # an answer of this model takes milliseconds: one after another, until one was seen
+        ends = time.monotonic() + 30
+        while not seen.is_set() and time.monotonic() < ends:
+            child.complete(Ask(prompt="x" * 900, max_tokens=100, deadline_s=30))
+
+    other = threading.Thread(target=work)
     other.start()
-    seen = False
-    while other.is_alive() and not seen:
-        seen = backend.busy() is True
+    while other.is_alive() and not seen.is_set():
+        if backend.busy() is True:
+            seen.set()
     other.join()
-    assert seen
+    assert seen.is_set()
 
 
 def test_of_two_loaded_models_the_right_child_is_asked(tmp_path):
