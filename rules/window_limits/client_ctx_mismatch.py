@@ -35,6 +35,7 @@ from rules.facts import (
     WINDOW_DIFFERS,
     WINDOW_IN_FORCE,
     WINDOW_IS_DIVIDED,
+    WINDOW_SHARE_OF_ASKED,
     WINDOW_TRAINED,
 )
 
@@ -79,6 +80,7 @@ RULE = Rule(
             WINDOW_IS_DIVIDED.is_(True),
             if_true=-FAIR,
         ),
+        Clue(words("The server itself gave less than it was asked for."), WINDOW_SHARE_OF_ASKED < 0.9, if_true=-FAIR),
     ),
     tests=(
         Test(
