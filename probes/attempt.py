@@ -350,9 +350,6 @@ class Attempts:
         first = self.completions[0] if self.completions else Completion()
         counted = first.prompt_tokens
         outcome = outcome_of(error, ended)
-        if outcome == "died" and ended is None and self.context.window_now() is not None:
-            # the connection went, and not the server: what stands between cut it, or the server ended that request alone
-            outcome = "failed"
         message = error.message if error else None
         kind: str | None = error.error if error else None
         sent = text.tokens + self._tail_tokens(text)

@@ -168,9 +168,10 @@ class ProbeContext:
             # twice as much again would be for the lengths
             return None
         self.stream_was_held = True
-        warm = replace(ask, use_cache=True)
-        again = self.complete(warm, streamed.sent_tokens, "streamed again")
-        whole = self.complete(replace(warm, stream=False), streamed.sent_tokens, "in one piece")
+        # read cold: the very same prompt again makes a server with sliding windows complain of what its cache cannot go back to
+        cold = replace(ask, use_cache=False, cache_as_served=False)
+        again = self.complete(cold, streamed.sent_tokens, "streamed again")
+        whole = self.complete(replace(cold, stream=False), streamed.sent_tokens, "in one piece")
         if again.error is not None or whole.error is not None or whole.text is None:
             return None
         self.torn = torn(again, whole)
