@@ -34,6 +34,7 @@ from rules.facts import (
 
 RULE = Rule(
     cause="client-proxy-timeout",
+    explains=("prompt-cache-miss-swa-hybrid",),
     prior={"flaky": SLIGHT, "fixed-length-error": SLIGHT},
     clues=(
         Clue(
