@@ -33,7 +33,6 @@ WINDOW = 4096
 SHORT_WINDOW = 2048
 ROOMY_WINDOW = 32_768
 LONG_WINDOW = 8192
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)

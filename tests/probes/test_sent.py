@@ -10,6 +10,7 @@ from diagnose.running import Walk
 from probes.backends.base import Ask
 from probes.base import Sent
 from probes.evidence.errors import BadAnswerError, NotOfferedError
+from probes.evidence.request import Completion
 from tests.probes.made_up import MadeUp, context
 
 
@@ -49,3 +50,10 @@ def test_a_run_that_is_gone_on_with_counts_what_was_sent_before(tmp_path, monkey
         again.case, again.sent = case, Sent(requests=2, prompt_tokens=10)
         session._go_on_counting(again)
         assert (again.sent.requests, again.sent.prompt_tokens, again.sent.generated_tokens) == (22, 9010, 300)
+
+
+def test_a_look_beside_a_measurement_that_fails_ends_nothing():
+    """Law: an answer that cannot be read, where a stream is held against the same in one piece, costs that look alone."""
+    around = context(Unreadable(BadAnswerError("HTML from a proxy")))
+    assert around.held_against_whole(Ask(prompt="a"), Completion(text="b", sent_tokens=40)) is None
+    assert around.torn is None
