@@ -91,6 +91,66 @@ def test_a_hangup_that_is_ignored_stays_ignored():
     assert done.stdout == "alive\n", done.stderr
 
 
+SWALLOWED = {
+    "a finaliser": """
+class One:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def swallow():
+    One()
+""",
+    "a weak reference's callback": """
+import weakref
+class One: pass
+def swallow():
+    one = One()
+    kept = weakref.ref(one, lambda _: signal.raise_signal(signal.SIGINT))
+    del one
+""",
+    "twice": """
+class One:
+    def __init__(self, deep):
+        self.deep = deep
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        if self.deep:
+            One(False)
+def swallow():
+    One(True)
+    One(True)
+""",
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("where", SWALLOWED)
+def test_an_interrupt_that_python_drops_comes_again(where: str) -> None:
+    """Law: Python only reports an interrupt that falls into a finaliser or a callback as ignored; the tool ends all the same, with 130."""
+    script = (
+        f"import signal, sys, time\n{SWALLOWED[where]}\n"
+        "import diagnose.cli as cli\n"
+        "def work(arguments):\n"
+        "    swallow()\n"
+        "    time.sleep(30)\n"
+        "    return 0\n"
+        "cli._dispatch = work\n"
+        "sys.exit(cli.command_line(['run']))"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == 130, done.stderr
+    assert time.monotonic() - began < 20
+    assert "Exception ignored" not in done.stderr
+
+
 @pytest.mark.skipif(os.name != "posix", reason="terminals of POSIX")
 def test_a_terminal_that_was_closed_swallows_what_is_still_to_say(monkeypatch):
     """Law: telling a closed terminal how to go on raises nothing, so that the way out is walked to its end."""
