@@ -152,11 +152,15 @@ def _trial_starts(one: Walk, shown: tuple[str, ...], port: int | None) -> None:
         )
 
 
+NOT_READY = frozenset({502, 503, 504})
+"""What a server that still loads answers, or a proxy whose server does not answer."""
+
+
 def answers_health(url: str) -> bool:
     """Say whether something at an address speaks HTTP and is done loading."""
     try:
         with Http(url, connect_s=1.0) as http:
-            return http.get("/health", deadline_s=2.0).status != 503
+            return http.get("/health", deadline_s=2.0).status not in NOT_READY
     except CtxDoctorError:
         return False
 

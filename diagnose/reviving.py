@@ -43,12 +43,23 @@ def ended(one: Walk, pid: int | None) -> ProcessEnded | None:
     return ProcessEnded()
 
 
+def still_answers(one: Walk, pid: int | None, ends: float) -> bool:
+    """Say whether the server lives and answers, so that only a connection to it was cut. ``ends``: of the run, by the monotonic clock."""
+    if one.backend is None or ended(one, pid) is not None:
+        return False
+    holder = one.backend.holder()
+    if holder == one.backend.http.base_url and one.backend.apart:
+        # what stands before a server answers whether the server lives or not
+        return False
+    return _answers(holder, min(LINGERS_S, ends - time.monotonic()))
+
+
 def revive(one: Walk, pid: int | None, ends: float) -> bool:
     """Bring the server back after it went away. True where it answers again before ``ends`` (monotonic clock)."""
     if one.backend is None:
         return False
     url = one.backend.http.base_url
-    if ended(one, pid) is None and _answers(url, min(LINGERS_S, ends - time.monotonic())):
+    if still_answers(one, pid, ends):
         return True
     if one.server is not None:
         return start_anew(one, "died", ends)

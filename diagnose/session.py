@@ -18,7 +18,7 @@ from diagnose.history import settle
 from diagnose.judging import judge_run
 from diagnose.opening import opened
 from diagnose.readback import read_back
-from diagnose.reviving import ended, revive, start_anew
+from diagnose.reviving import ended, revive, start_anew, still_answers
 from diagnose.run_logs import before_stop, events_now, read_logs
 from diagnose.running import Walk
 from diagnose.shape import Shape, shape_of, window_of
@@ -211,6 +211,7 @@ def _measure(one: Walk) -> None:
         seed=one.options.seed,
         ends_at=ends,
         process_ended=partial(ended, one, pid),
+        answers=partial(still_answers, one, pid, ends),
         revive=lambda: _watched_anew(one, sampler, revive(one, pid, ends)),
         start_anew=(lambda: _watched_anew(one, sampler, start_anew(one, "fresh", ends))) if one.server else None,
         torn=one.last(TornStream),

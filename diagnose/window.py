@@ -31,6 +31,8 @@ class LengthVerdict:
     late: bool = False
     """Whether an answer did not come in time."""
     why: tuple[Words, ...] = ()
+    lives: bool = False
+    """Whether the server lives, where ``died`` says what was lost: then it was the connection alone."""
 
     def holds(self, repeats: int) -> bool:
         """Say whether all three hold, as often in a row as the criteria ask."""
@@ -90,9 +92,18 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
                     needed=f"{criteria.min_constraints:.0%}",
                 )
             )
-    died = next((one.error or "no message" for one in bad if one.result == "died"), None)
+    gone = next((one for one in bad if one.result == "died" or one.error_kind == "connection-lost"), None)
     return LengthVerdict(
-        tokens, _in_a_row(attempts), fits, fast, recalls if fits else None, recall, died, bool(late), tuple(why)
+        tokens,
+        _in_a_row(attempts),
+        fits,
+        fast,
+        recalls if fits else None,
+        recall,
+        (gone.error or "no message") if gone is not None else None,
+        bool(late),
+        tuple(why),
+        lives=gone is not None and gone.result != "died",
     )
 
 
@@ -287,6 +298,15 @@ def _statement(
                 "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall.",
                 tokens=f"{verified:,}",
                 times=times,
+            )
+        if failed.died is not None and failed.lives:
+            return words(
+                "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; "
+                "at {failed} tokens the connection was cut while the server lives, which proves no limit of the server: {error}",
+                tokens=f"{verified:,}",
+                times=times,
+                failed=f"{failed.tokens:,}",
+                error=failed.died,
             )
         if failed.died is not None:
             return words(

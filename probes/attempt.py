@@ -75,13 +75,13 @@ class Asking:
         return max(needed, self.measure_tokens)
 
 
-def outcome_of(error: RequestError | None, ended: ProcessEnded | None) -> Outcome:
-    """Say what became of an attempt from its error."""
+def outcome_of(error: RequestError | None, ended: ProcessEnded | None, *, lives: bool = False) -> Outcome:
+    """Say what became of an attempt from its error. ``lives``: the server answers all the same, so that only the connection was cut."""
     if error is None:
         return "passed"
     if error.error == "timeout":
         return "timeout"
-    if ended is not None or error.error == "connection-lost":
+    if ended is not None or (error.error == "connection-lost" and not lives):
         return "died"
     if error.error == "exceeds-window":
         return "refused"
@@ -349,7 +349,8 @@ class Attempts:
     ) -> RungResult:
         first = self.completions[0] if self.completions else Completion()
         counted = first.prompt_tokens
-        outcome = outcome_of(error, ended)
+        lives = error is not None and error.error == "connection-lost" and ended is None and self.context.answers()
+        outcome = outcome_of(error, ended, lives=lives)
         message = error.message if error else None
         kind: str | None = error.error if error else None
         sent = text.tokens + self._tail_tokens(text)

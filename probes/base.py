@@ -105,6 +105,8 @@ class ProbeContext:
     """Says whether the server's process has ended, where it can be watched."""
     given_up: bool = False
     """Whether a request ended for us and not for the server, which was not seen idle since."""
+    answers: Callable[[], bool] = field(default=lambda: False)
+    """Says whether the server answers, asked for a moment after a connection was lost; False too where nothing can tell."""
     revive: Callable[[], bool] = field(default=lambda: False)
     """Brings back a server that went away: it is waited for, or started anew where that is allowed. True where it answers again."""
     start_anew: Callable[[], bool] | None = None

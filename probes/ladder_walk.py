@@ -153,7 +153,8 @@ class LadderProbe(Probe):
                     ),
                 )
                 break
-            if attempts.result.result == "died" and not self._goes_on(context):
+            lost = attempts.result.error_kind == "connection-lost"
+            if (lost or attempts.result.result == "died") and not self._goes_on(context):
                 self.found = stand(replace(self.search, restarts=0), self.readings(), "died")
                 break
         yield found(

@@ -77,6 +77,8 @@ class Backend(ABC):
     """A server of one kind at one address. Nothing here changes anything on the server."""
 
     name: ClassVar[str]
+    apart: ClassVar[bool] = False
+    """Whether the model runs in a process of its own, so that what answers here says nothing about its life."""
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
     disturbed: ClassVar[bool] = False

@@ -22,6 +22,7 @@ class LlamaManager(OpenAiCompatible):
     """llama-manager."""
 
     name: ClassVar[str] = "llama-manager"
+    apart: ClassVar[bool] = True
     offers: ClassVar[frozenset[Feature]] = frozenset(
         {"identity", "model", "window", "chat", "cached-count", "server-times", "memory", "streaming"}
     )

@@ -67,6 +67,7 @@ class LlamaRouter(LlamaCpp):
     """A router, and one of its loaded models: the one given, else the only one loaded."""
 
     name: ClassVar[str] = "llama.cpp"
+    apart: ClassVar[bool] = True
 
     def __init__(self, http: Http, model: str | None = None) -> None:
         super().__init__(http, model)

@@ -99,6 +99,7 @@ class LlamaSwap(Backend):
     """llama-swap, and through it the server of the model that is running."""
 
     name: ClassVar[str] = "llama-swap"
+    apart: ClassVar[bool] = True
     offers: ClassVar[frozenset[Feature]] = frozenset(
         {"identity", "version", "model", "window", "chat", "completion", "configuration", "streaming"}
     )

@@ -45,6 +45,7 @@ class LmStudio(OpenAiCompatible):
     """LM Studio."""
 
     name: ClassVar[str] = "lm-studio"
+    apart: ClassVar[bool] = True
     offers: ClassVar[frozenset[Feature]] = frozenset(
         {
             "identity",

@@ -66,6 +66,7 @@ class Ollama(OpenAiCompatible):
     """Ollama."""
 
     name: ClassVar[str] = "ollama"
+    apart: ClassVar[bool] = True
     offers: ClassVar[frozenset[Feature]] = frozenset(
         {
             "identity",

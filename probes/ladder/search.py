@@ -84,6 +84,8 @@ class Reading:
     """The longest prompt that the server says it takes, where a refusal told it."""
     cache_asked: bool | None = None
     """Whether the request let the server use its cache; None: as ``cold`` says."""
+    cut: bool = False
+    """Whether only the connection was lost, and the server lives: for the search that is a death, which costs no start."""
 
     @property
     def hard(self) -> bool:
@@ -382,14 +384,24 @@ def _found(state: _State, stop: Stop) -> Found:
             of=plan.repeats,
         )
     elif stop == "died":
-        why = words(
-            "The server died at {high} tokens; {length} passed {n} of {of} times before.",
-            high=high
-            if high is not None
-            else max((r.length for r in state.readings if r.outcome == "died"), default=low),
-            length=low,
-            n=passes,
-            of=plan.repeats,
+        deaths = [r for r in state.readings if r.outcome == "died"]
+        at = high if high is not None else max((r.length for r in deaths), default=low)
+        why = (
+            words(
+                "The connection was cut at {high} tokens while the server lives; {length} passed {n} of {of} times before.",
+                high=at,
+                length=low,
+                n=passes,
+                of=plan.repeats,
+            )
+            if deaths and all(r.cut for r in deaths)
+            else words(
+                "The server died at {high} tokens; {length} passed {n} of {of} times before.",
+                high=at,
+                length=low,
+                n=passes,
+                of=plan.repeats,
+            )
         )
     elif high is None:
         why = words("{length} tokens passed {n} times in a row; nothing longer was of interest.", length=low, n=passes)
@@ -421,17 +433,19 @@ def default_resolution(top: int) -> int:
 def reading_of(result: RungResult, ok: bool | None, *, limit: int | None = None) -> Reading:
     """Read a recorded attempt back for the planner."""
     processed = None if result.cached_tokens is None else max(0, result.input_tokens - result.cached_tokens)
+    cut = result.result == "failed" and result.error_kind == "connection-lost"
     return Reading(
         length=result.rung,
         ok=ok,
         # a server that does not count its cache is believed where it was asked to leave the cache out
         cold=result.cold if result.cold is not None else result.cache_asked is False,
-        outcome=result.result,
+        outcome="died" if cut else result.result,
         processed_tokens=result.processed_tokens if result.processed_tokens is not None else processed,
         cached_tokens=result.cached_tokens,
         seconds=result.total_s or 0.0,
         limit=limit,
         cache_asked=result.cache_asked,
+        cut=cut,
     )
 
 

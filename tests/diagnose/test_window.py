@@ -55,9 +55,10 @@ def test_a_length_that_does_everything_holds_three_times_in_a_row():
         ({"constraints": ConstraintScore(met=2, asked=3)}, Criteria(), (True, True, False), "effective context"),
         ({"result": "refused", "error": "too long", "error_kind": "exceeds-window"}, Criteria(), (False, None, None), "did not run"),
         ({"result": "died", "error": "gone", "error_kind": "connection-lost"}, Criteria(), (False, None, None), "went away: gone"),
+        ({"result": "failed", "error": "gone", "error_kind": "connection-lost"}, Criteria(), (False, None, None), "proves no limit of the server: gone"),
         ({"result": "timeout", "error": "…", "error_kind": "timeout"}, Criteria(), (None, False, None), "no answer came in time"),
     ],
-    ids=["slow", "late-first-token", "forgets", "breaks-rules", "refused", "died", "timeout"],
+    ids=["slow", "late-first-token", "forgets", "breaks-rules", "refused", "died", "cut", "timeout"],
 )  # fmt: skip
 def test_each_verdict_stands_on_its_own_and_the_statement_names_the_kind(changes, criteria, verdict, said):
     """Law: slow and forgetful are no failures of capacity, a timeout proves none; what was proved below stands, with what is above it by its kind."""

@@ -75,7 +75,7 @@ def test_a_server_that_dies_at_a_length_is_started_again_and_the_walk_goes_on_be
 
 
 def test_a_server_that_only_drops_connections_is_walked_on_below(model, tmp_path):
-    """Law: a connection that is dropped at a length is no dead server: the walk goes on, and finds the length to its resolution."""
+    """Law: a connection that is dropped at a length is no dead server and no memory that is full: said, and the length is found to its resolution."""
     with Server(server_command(model, "-c", "4096", "-np", "1"), log_path=tmp_path / "log") as server:
         server.start()
         assert server.wait_healthy(lambda pid: address_of(pid, answers_health), 60).healthy
@@ -83,6 +83,11 @@ def test_a_server_that_only_drops_connections_is_walked_on_below(model, tmp_path
         document, _done = run(proxy.url, folder=tmp_path)
     resolution = of_kind(document, "ladder_plan")[-1]["resolution"]
     assert 2500 - resolution - 64 <= document["window"]["fits"]["tokens"] <= 2500
+    cut = [one for one in document["rungs"] if one["error_kind"] == "connection-lost"]
+    assert cut
+    assert {one["result"] for one in cut} == {"failed"}
+    assert "the connection was cut while the server lives" in document["window"]["statement"]
+    assert not of_kind(document, "process_ended")
 
 
 def test_a_window_that_changes_in_the_middle_is_said_and_nothing_is_mixed(model, tmp_path):

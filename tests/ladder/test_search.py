@@ -245,6 +245,19 @@ class TestBadLuck:
         dead = [r.length for r in readings if r.outcome == "died"]
         assert len(dead) == len(set(dead))
 
+    def test_a_connection_that_is_cut_is_walked_as_a_death_and_not_called_one(self):
+        """The planner treats it alike: proof enough, bounded, not repeated; the words say that the server lives."""
+        shape = {"attempt": 1, "input_tokens": 4096, "rung": 4096, "output_tokens": 0, "error": "gone"}
+        cut = reading_of(RungResult(result="failed", error_kind="connection-lost", **shape), False)
+        died = reading_of(RungResult(result="died", error_kind="connection-lost", **shape), False)
+        assert (cut.hard, cut.cut, died.cut) == (True, True, False)
+        plan = SearchPlan((2048, 4096))
+        below = Reading(2048, True, True)
+        for last, said in ((cut, "while the server lives"), (died, "The server died")):
+            found = next_step(plan, [below, last])
+            assert found.stop == "died"
+            assert said in found.why.english
+
     def test_a_length_that_fails_once_is_not_claimed(self):
         """Two passes and a failure are no three passes in a row: the search goes below."""
         server = Server(200_000)
