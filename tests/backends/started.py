@@ -24,11 +24,11 @@ def started(
     *,
     path: str = "/health",
     seconds: float = 90.0,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str | None] | None = None,
 ) -> Iterator[str]:
-    """Start a command and give its address once ``path`` answers 200."""
+    """Start a command and give its address once ``path`` answers 200. What ``environment`` gives as None is taken out."""
     url = f"http://127.0.0.1:{port}"
-    told = {**os.environ, **(environment or {})}
+    told = {name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None}
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=told) as process:
         try:
             deadline = time.monotonic() + seconds

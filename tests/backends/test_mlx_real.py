@@ -16,9 +16,9 @@ from probes.backends.base import Ask
 from probes.backends.http import Http
 from probes.backends.overflow import overflow_rule
 from probes.backends.recognise import recognise
-from probes.evidence.errors import CouldNotLookError
 from probes.process import free_port
 
+from .started import started
 from .tiny_mlx import TRAINED, make_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,30 +44,9 @@ def server(tmp_path_factory):
         "--prompt-cache-size",
         "7",
     ]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment) as process,
-    ):
-        try:
-            with Http(f"http://127.0.0.1:{port}") as http:
-                deadline = time.monotonic() + 90
-                while True:
-                    try:
-                        if http.get("/health", deadline_s=2).status == 200:
-                            break
-                    except CouldNotLookError:
-                        pass
-                    assert process.poll() is None, (folder / "log").read_text()
-                    assert time.monotonic() < deadline, (folder / "log").read_text()
-                    time.sleep(0.2)
-                yield http, folder
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
+    with started(command, port, folder / "log", environment=environment) as url, Http(url) as http:
+        yield http, folder
 
 
 @pytest.fixture

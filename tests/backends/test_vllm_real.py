@@ -21,27 +21,23 @@ import pytest
 from probes.backends.base import Ask
 from probes.backends.http import Http
 from probes.backends.recognise import recognise
-from probes.evidence.errors import CouldNotLookError
 from probes.logs import read_log
 from probes.process import free_port
 
+from .started import started
 from .tiny_mlx import make_model
 
 ROOT = Path(__file__).resolve().parents[2]
 GIVEN = os.environ.get("CTXDOCTOR_VLLM", "")
 WINDOW, TRAINED = 2048, 8192
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+"""Nothing is sent anywhere."""
 pytestmark = [
     pytest.mark.real_server,
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not GIVEN, reason="CTXDOCTOR_VLLM gives no command that starts vLLM"),
 ]
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Nothing is sent anywhere, and the size of the cache is that of the command."""
-    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(folder / "hub")}
-    return {**{key: value for key, value in os.environ.items() if key != "VLLM_CPU_KVCACHE_SPACE"}, **quiet}
 
 
 def serve(folder: Path, port: int, window: int, cache: str) -> list[str]:
@@ -56,29 +52,10 @@ def server(tmp_path_factory):
     folder = make_model(tmp_path_factory.mktemp("model"), heads=1, kv_heads=1, trained=TRAINED)
     port = free_port()
     command = serve(folder, port, WINDOW, "64M")
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(folder)) as process,
-    ):
-        try:
-            with Http(f"http://127.0.0.1:{port}") as http:
-                deadline = time.monotonic() + 300
-                while True:
-                    try:
-                        if http.get("/health", deadline_s=2).status == 200:
-                            break
-                    except CouldNotLookError:
-                        pass
-                    assert process.poll() is None, (folder / "log").read_text()[-4000:]
-                    assert time.monotonic() < deadline, (folder / "log").read_text()[-4000:]
-                    time.sleep(0.5)
-                yield http, folder
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    # the size of the cache is that of the command
+    quiet = {**QUIET, "HF_HOME": str(folder / "hub"), "VLLM_CPU_KVCACHE_SPACE": None}
+    with started(command, port, folder / "log", seconds=300, environment=quiet) as url, Http(url) as http:
+        yield http, folder
 
 
 @pytest.fixture
@@ -197,7 +174,7 @@ def run(folder: Path, home: Path, *command: str) -> dict:
     """Run the tool as a user does; its document."""
     done = subprocess.run(
         [sys.executable, "-m", "diagnose", *command, "--format", "json", "--quiet"],
-        env={**environment(folder), "CTXDOCTOR_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **QUIET, "CTXDOCTOR_HOME": str(home), "PYTHONPATH": str(ROOT)},
         cwd=home,
         capture_output=True,
         text=True,

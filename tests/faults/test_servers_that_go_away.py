@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -20,33 +17,15 @@ from probes.backends.recognise import recognise
 from probes.launch import Server, address_of
 from probes.process import free_port
 from tests.faults import limiting
+from tests.faults.session import of_kind, run
 from tests.tiny_model import make_model, server_command
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return make_model(tmp_path_factory.mktemp("model") / "tiny.gguf", trained=16384)
-
-
-def run(*arguments, folder):
-    done = subprocess.run(
-        [sys.executable, "-m", "diagnose", "run", *arguments, "--format", "json", "--budget", "90s"],
-        env={**os.environ, "CTXDOCTOR_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout), done
-
-
-def of_kind(document, kind):
-    return [one["data"] for one in document["evidence"] if one["kind"] == kind and one["data"]]
 
 
 def test_a_server_that_dies_at_a_length_is_started_again_and_the_walk_goes_on_below(model, tmp_path):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +18,8 @@ from probes.ladder.rungs import build_ladder
 from probes.launch import Server, address_of
 from probes.process import free_port
 from tests.faults import limiting
+from tests.faults.session import of_kind, run
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]
 
 
@@ -70,31 +65,8 @@ def test_an_answer_that_misses_a_fact_is_held_against_the_same_in_one_piece(behi
 def test_a_session_says_it_and_measures_on(behind, tmp_path):
     """Law: recall through a proxy that loses pieces is the recall of the server, and the report says what the proxy does."""
     proxy = limiting.Proxy(behind, "drops", 0, lambda: None)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "diagnose",
-            "run",
-            proxy.url,
-            "--ladder",
-            "512",
-            "--format",
-            "json",
-            "--budget",
-            "150s",
-            "--repeat",
-            "1",
-        ],
-        env={**os.environ, "CTXDOCTOR_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    document = json.loads(done.stdout)
-    assert len([one for one in document["evidence"] if one["kind"] == "torn_stream"]) == 1, done.stderr
+    document, done = run(proxy.url, "--ladder", "512", "--repeat", "1", folder=tmp_path, budget="150s")
+    assert len(of_kind(document, "torn_stream")) == 1, done.stderr
     assert any("one piece" in note for note in document["notes"])
     rungs = [one for one in document["rungs"] if one["canaries"]["asked"]]
     assert rungs
