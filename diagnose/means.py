@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from diagnose.options import RunOptions
+from diagnose.scripts import deaf_script
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend, masked, parse_command
 from probes.backends.standing import LlamaManagerStanding, Standing, reload_steps
+from probes.evidence.errors import NotOfferedError
 from probes.evidence.words import Words
 
 
@@ -45,7 +47,13 @@ class ByCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def changed(self, variable: str, value: Any) -> ByCommand:
-        """Change the flag where it stands."""
+        """Change the flag where it stands. NotOfferedError where a script starts the server and passes nothing on."""
+        script = deaf_script(self.command)
+        if script is not None:
+            raise NotOfferedError(
+                f"{script} does not pass settings on to the server it starts, so {variable} cannot be changed from outside; "
+                'change it inside the script, or write "$@" behind the server\'s own settings there'
+            )
         new = tuple(change_command(self.command, self.backend or detect_backend(self.command), variable, value))
         return self if new == self.command else replace(self, command=new)
 

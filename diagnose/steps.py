@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from diagnose.clients import steps_in_settings
 from diagnose.questions import QUESTIONS, question
+from diagnose.scripts import deaf_script
 from probes.backends.commands import as_text, change_command, change_steps, detect_backend
 from probes.backends.flags import MODELFILE
 from probes.backends.fronts import front_steps
@@ -61,7 +61,7 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
     value: Any = list(step.to) if isinstance(step.to, tuple) else step.to
     start: Any = list(step.start) if isinstance(step.start, tuple) else step.start
     front, started = (identity.front, identity.front_model) if identity is not None else (None, None)
-    deaf = _deaf_script(argv)
+    deaf = deaf_script(argv)
     if argv and deaf is None and front is None and not (backend == "ollama" and _by_its_own(step.variable)):
         try:
             changed = change_command(argv, backend, step.variable, value)
@@ -86,42 +86,6 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         where = words("Inside {script}, which does not pass settings on to the server:", script=deaf)
         how, back = (where, *how), (where, *back)
     return step.model_copy(update={"command": _lines(how), "undo": _lines(back)})
-
-
-_PASSES_ON = re.compile(r"\$[@*1-9]|\$\{[@*1-9]|%[*1-9]|[$@]args\b|\bgetopts?\b", re.IGNORECASE)
-_SHELL = re.compile(rb"\b(?:ba|z|da|k|fi)?sh\b")
-_SCRIPT_BYTES = 65_536
-
-
-def _deaf_script(argv: Sequence[str]) -> str | None:
-    """Give the script that starts the server where it takes no settings from its command: one that is added there changes nothing.
-
-    None for a program, for a script that passes them on, and where the file cannot be read here.
-    """
-    for word in list(argv)[:4]:
-        path = Path(word).expanduser()
-        try:
-            if not path.is_file():
-                continue
-            with path.open("rb") as file:
-                head = file.read(_SCRIPT_BYTES)
-        except (OSError, ValueError):
-            continue
-        first = head.split(b"\n", 1)[0]
-        shell = (first.startswith(b"#!") and _SHELL.search(first)) or path.suffix.lower() in {
-            ".sh",
-            ".bash",
-            ".zsh",
-            ".bat",
-            ".cmd",
-            ".ps1",
-        }
-        if b"\0" in head:
-            continue  # a program: of a shell the script comes next
-        if not shell:
-            return None
-        return None if _PASSES_ON.search(head.decode("utf-8", "replace")) else path.name
-    return None
 
 
 def _lines(steps: Iterable[Words]) -> str:

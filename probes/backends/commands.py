@@ -1041,6 +1041,8 @@ def change_command(argv: Sequence[str], backend: str | None, variable: str, valu
         )
     if variable.startswith("env."):
         return _set_variable(located, variable[4:], None if value is None else str(value))
+    if name == "lm-studio" and "load" not in located.words[located.start : located.start + 3]:
+        raise NotOfferedError("LM Studio's server takes no settings of a model; they belong to lms load")
     table = _table(name)
     flags = table.for_variable(variable)
     if not flags:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.means import with_settings
+from diagnose.options import RunOptions
 from diagnose.steps import with_command
+from probes.evidence.errors import NotOfferedError
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.subject import BackendIdentity, Configuration
 from rules.verdict import Cost, NextTest
@@ -33,6 +36,19 @@ def test_a_script_that_takes_no_settings_is_changed_inside(tmp_path: Path, shell
     assert where.startswith("Inside start.sh")
     assert "-c 8192" in how
     assert str(script) not in command
+
+
+def test_a_script_that_passes_nothing_on_is_not_given_a_setting_for_an_experiment(tmp_path: Path) -> None:
+    """Law: what would change nothing is refused with what to do, and the server is not started for it."""
+    script = tmp_path / "serve.sh"
+    script.write_text("#!/bin/sh\nexec llama-server -m m.gguf -c 4096\n", encoding="utf-8")
+    options = RunOptions(launch=("bash", str(script)))
+    with pytest.raises(NotOfferedError, match=r"serve\.sh does not pass settings on"):
+        with_settings(options, {"ctx": 8192})
+    with pytest.raises(NotOfferedError, match="lms load"):
+        with_settings(RunOptions(launch=("lms", "server", "start")), {"ctx": 8192})
+    given = with_settings(RunOptions(launch=("llama-server", "-m", "m.gguf")), {"ctx": 8192}).launch
+    assert given == ("llama-server", "-m", "m.gguf", "-c", "8192")
 
 
 @pytest.mark.parametrize("passes", ['"$@"', "$*", "${@:1}", "-c $1"])
