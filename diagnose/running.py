@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,8 @@ class Walk:
     """How far a log went before we ended its server."""
     sent: Sent = field(default_factory=Sent)
     could_not_look: CtxDoctorError | None = None
+    begun: float = field(default_factory=time.monotonic)
+    """When the run began, by the monotonic clock: its budget counts from here."""
 
     @property
     def run(self) -> int:

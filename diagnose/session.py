@@ -39,6 +39,8 @@ from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, M
 from probes.gpu.sampler import Sampler
 from probes.process import ServerProcess
 
+LEAST_LOOK_S = 10.0
+"""So long a server that came up at last is looked at, also where its start used the budget up."""
 LEAST_S = 3.0
 """With less than this left, no probe is begun."""
 LOOK_AGAIN_S = 10.0
@@ -198,7 +200,8 @@ def _measure(one: Walk) -> None:
             or "this server cannot count tokens; give the model's tokenizer with --tokenizer FOLDER-OR-NAME"
         )
     process, _why = look.find_process(backend.http.base_url)
-    ends = time.monotonic() + one.options.budget_s
+    # what the start took is of the same budget
+    ends = max(one.begun + one.options.budget_s, time.monotonic() + LEAST_LOOK_S)
     pid = process.pid if process else None
     sampler = Sampler(pid)
     context = ProbeContext(

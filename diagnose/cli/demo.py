@@ -27,7 +27,7 @@ def demo_command(
     model: ModelPath = None,
     seed: opt.Seed = 0,
     case_name: opt.CaseName = None,
-    budget: opt.Budget = "110s",
+    budget: opt.Budget = "114s",
     everything: opt.Everything = False,
     format: opt.Format = None,  # noqa: A002 - the option's own name
     report_for: opt.For = None,

@@ -14,10 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from diagnose import session
 from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.cli.pipes import unbreakable
+from probes.base import ProbeContext
 from probes.launch import alive
+from tests.tiny_model import make_model, server_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEPER = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(120)"
@@ -180,6 +183,28 @@ def test_waiting_for_a_server_to_start_ends_with_the_budget(tmp_path, monkeypatc
     assert "while the server was still starting" in said
     assert document["verdict"]["named"] == []
     assert not [one for one in document["evidence"] if one["kind"] == "launch" and one["data"]]
+
+
+@pytest.mark.real_server
+def test_what_the_start_took_is_taken_from_the_same_budget(tmp_path, monkeypatch, capsys):
+    """Law: --budget is the time of the whole run: a server that starts slowly leaves less for what is measured."""
+    pytest.importorskip("xllamacpp")
+    monkeypatch.setenv("CTXDOCTOR_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    left = []
+
+    class Seen(ProbeContext):
+        def __init__(self, **given):
+            left.append(given["ends_at"] - time.monotonic())
+            super().__init__(**given)
+
+    monkeypatch.setattr(session, "ProbeContext", Seen)
+    command = shlex.join(server_command(make_model(tmp_path / "tiny.gguf"), "-c", "1024", "-np", "1"))
+    slowly = shlex.join(["bash", "-c", f"sleep 4; exec {command}"])
+    command_line(["run", "--launch", slowly, "--budget", "60s", "--ladder", "512", "--format", "json"])
+    (seconds,) = left
+    assert 10 < seconds < 56
+    assert json.loads(capsys.readouterr().out)["rungs"]
 
 
 def test_options_without_a_command_name_the_command_where_there_is_no_terminal(capsys):
