@@ -349,11 +349,15 @@ def _statement(
         )
     if unable:
         if without_recall is not None:
-            return words(
+            ran = words(
                 "{tokens} tokens ran {times} with the required speed; recall is unknown, because this model cannot do the recall test even at a short length.",
                 tokens=f"{without_recall:,}",
                 times=times,
             )
+            failed = next(
+                (one for one in lengths if one.tokens > without_recall and False in (one.fits, one.fast_enough)), None
+            )
+            return ran if failed is None else words("{passed} {above}", passed=ran, above=_failing(failed))
         return words(
             "No window was verified: this model cannot do the recall test even at a short length, so recall is unknown."
         )
@@ -370,6 +374,27 @@ def _statement(
         times=times,
         tokens=f"{fits:,}",
     )
+
+
+def _failing(failed: LengthVerdict) -> Words:
+    """Say in a sentence of its own what became of a length that did not hold."""
+    tokens = f"{failed.tokens:,}"
+    if failed.died is not None and failed.lives:
+        return words(
+            "At {failed} tokens the connection was cut while the server lives, which proves no limit of the server: {error}",
+            failed=tokens,
+            error=failed.died,
+        )
+    if failed.died is not None:
+        return words("At {failed} tokens the server went away: {error}", failed=tokens, error=failed.died)
+    if failed.fits is False:
+        return words("{failed} tokens did not run.", failed=tokens)
+    if failed.late:
+        return words(
+            "At {failed} tokens no answer came in time: too slow or hanging, which is not known to be a capacity failure.",
+            failed=tokens,
+        )
+    return words("{failed} tokens run but are too slow: an operating boundary, not a capacity failure.", failed=tokens)
 
 
 def other_criteria(case: Case, run: int) -> Words | None:

@@ -85,6 +85,25 @@ def test_a_model_that_cannot_do_the_test_is_searched_by_what_can_be_told():
     assert window_of(proved(8192), base=base).verified is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"result": "failed", "error": "gone", "error_kind": "connection-lost"}, "cut while the server lives"),
+        ({"result": "died", "error": "gone", "error_kind": "connection-lost"}, "the server went away: gone"),
+        ({"result": "refused", "error": "too long"}, "9,000 tokens did not run"),
+        ({"result": "timeout", "error": "…", "error_kind": "timeout"}, "no answer came in time"),
+        ({"generation_tps": 3.0}, "run but are too slow"),
+    ],
+)
+def test_what_fails_above_is_said_of_a_model_that_cannot_do_the_recall_test_too(changes, said):
+    """Law: that recall is unknown hides nothing of what became of the longer lengths."""
+    unable = BASE.model_copy(update={"able": False, "hit": 0})
+    failed = rung(9000, 1).model_copy(update=changes)
+    statement = window_of([*proved(8192), failed], Criteria(min_generation_tps=10), unable).statement.english
+    assert "recall is unknown" in statement
+    assert said in statement
+
+
 def test_facts_found_by_meaning_are_no_part_of_the_verdict():
     """Law: a text whose facts are all found by name and none by meaning recalls."""
     one = rung(canaries=canaries(9).model_copy(update={"non_literal_hit": 0, "non_literal_asked": 6}))
