@@ -125,7 +125,7 @@ def _allocation(known: Known) -> Probe:
 
 
 def _truncation(known: Known) -> Probe:
-    return TruncationProbe(known.shape.window, afford=int(known.budget_s * PROMPT_TPS))
+    return TruncationProbe(known.shape.window, afford=int(known.budget_s * PROMPT_TPS), by_speed=True)
 
 
 def _asking(known: Known) -> Probe:

@@ -35,7 +35,9 @@ TOO_MANY = 1.25
 SHORT = 0.6
 """A prompt of this share of what was processed fits whatever the window is."""
 QUICK = 0.05
-"""A second look may take this share of the time that is left, also where its tokens were not foreseen."""
+"""A look may take this share of the time that is left, also where its tokens were not foreseen."""
+PACE = 512
+"""A prompt of so many tokens shows how fast prompts are read, where no other was sent yet."""
 MOST_TOKENS = 1_200_000
 """A longer text is not written for this: what it would tell is not worth the minutes."""
 REFUSES_UNPROCESSED = frozenset({"llama.cpp", "vllm", "sglang", "tabbyapi", "llama-cpp-python", "beellama.cpp"})
@@ -48,9 +50,13 @@ class TruncationProbe(Probe):
     id: ClassVar[str] = "truncation"
     gives: ClassVar[tuple[str, ...]] = (TruncationReading.kind, RequestError.kind)
 
-    def __init__(self, window: int, *, afford: int = 1_000_000_000, below: bool = False) -> None:
+    def __init__(
+        self, window: int, *, afford: int = 1_000_000_000, below: bool = False, by_speed: bool = False
+    ) -> None:
+        """``by_speed``: more than ``afford`` is sent where the server reads it in a small share of the time that is left."""
         self.window = window
         self.afford = afford
+        self.by_speed = by_speed
         self.below = below
         self.reading: TruncationReading | None = None
 
@@ -69,13 +75,20 @@ class TruncationProbe(Probe):
         refused = context.backend.engine in REFUSES_UNPROCESSED
         under = self.length_below(context) if self.below or not refused else 0
         above = 0 if refused else self.length()
-        return Cost(requests=2 if under else 1, prompt_tokens=above + under, generated_tokens=2 if under else 1)
+        requests = 2 if under else 1
+        pace = PACE if self.by_speed and above > self.afford and context.prefill_tps is None else 0
+        return Cost(
+            requests=requests + (1 if pace else 0),
+            prompt_tokens=above + under + pace,
+            generated_tokens=requests + (1 if pace else 0),
+        )
 
     def collect(self, context: ProbeContext) -> Iterator[Evidence]:
         """Yield one reading."""
         length = self.length()
         refuses = context.backend.engine in REFUSES_UNPROCESSED
-        if (0 if refuses else length) > self.afford or length > MOST_TOKENS:
+        needed = 0 if refuses else length
+        if length > MOST_TOKENS or (needed > self.afford and not self._is_quick(context, needed)):
             self.reading = TruncationReading(verdict="unknown", window=self.window, would_cost_tokens=length)
             yield found(self.reading, source="measured", run=context.run, origin="truncation")
             return
@@ -122,8 +135,23 @@ class TruncationProbe(Probe):
 
     def _affordable(self, context: ProbeContext, spent: int, more: int) -> bool:
         """Say whether so many tokens more are within what may be spent, or take little of the time that is left at the speed that was seen."""
-        quick = context.prefill_tps is not None and more / context.prefill_tps < QUICK * context.time_left()
-        return spent + more <= self.afford or quick
+        return spent + more <= self.afford or self._reads_quickly(context, more)
+
+    def _is_quick(self, context: ProbeContext, tokens: int) -> bool:
+        """Say whether so many tokens are read in a small share of the time that is left; a short prompt tells how fast, where none has yet."""
+        if not self.by_speed:
+            return False
+        if context.prefill_tps is None and self.afford >= PACE:
+            context.progress.report("how fast prompts are read", 0.0, f"{PACE} tokens")
+            try:
+                self._send(context, PACE)
+            except CtxDoctorError:
+                return False
+        return self._reads_quickly(context, tokens)
+
+    @staticmethod
+    def _reads_quickly(context: ProbeContext, tokens: int) -> bool:
+        return context.prefill_tps is not None and tokens / context.prefill_tps < QUICK * context.time_left()
 
     def _held_against_less(self, context: ProbeContext, above: TruncationReading, spent: int) -> TruncationReading:
         """Send a prompt just below the window and, where that is cut too, a short one; give what all of them together show."""

@@ -16,16 +16,47 @@ from probes.backends.commands import parse_modelfile
 from probes.backends.http import Http, count, seconds, text_of
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of, salted
 from probes.evidence.errors import CouldNotLookError, NotOfferedError
+from probes.evidence.request import Completion
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
 
 DEFAULT_TIERS = ((47, 262_144), (23, 32_768), (0, 4_096))
 """(GiB of all VRAM at least, default window): what Ollama takes when nothing sets it (0.33)."""
 
 _BY_CHILD = ("parallel", "kv_type_k", "kv_type_v", "flash_attention", "batch", "ubatch")
+REPEATED = 8
+"""So many pieces alike at the end of an answer that has no end: Ollama itself broke it off (it does after some 30, of which not all need be seen)."""
+MOST_NAMED = 5
 
 
 class OllamaReading(StreamReading):
-    """Native NDJSON events, the last with ``done``; durations in nanoseconds."""
+    """Native NDJSON events, the last with ``done``; durations in nanoseconds.
+
+    An answer whose tokens repeat, blanks set aside, is broken off by Ollama (0.33, llm/llama_server.go, at 30 repeats): its stream ends in good order, but
+    without ``done``, a reason or counts. That is the end of an answer, and no lost connection; how many tokens came is counted here.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(ask)
+        self._last = ""
+        self._alike = 0
+
+    def token(self, text: str, at_s: float, *, thought: bool = False) -> None:
+        """Take generated text, and see whether it is the same again."""
+        super().token(text, at_s, thought=thought)
+        if text:
+            self._alike = self._alike + 1 if text.strip() == self._last else 1
+            self._last = text.strip()
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether the answer ended as Ollama ends one that repeats itself."""
+        return self.streamed and self.error is None and not self.ended and self._alike >= REPEATED
+
+    def result(self, total_s: float) -> Completion:
+        """Put it together; the reason of an answer that was broken off is ``repetition``."""
+        if self.broken_off:
+            self.finish = "repetition"
+        return super().result(total_s)
 
     def event(self, event: dict[str, Any], at_s: float) -> bool:
         """Take one line."""
@@ -51,6 +82,8 @@ class OllamaReading(StreamReading):
     def counts(self) -> dict[str, Any]:
         """Counts and the server's own times."""
         told = super().counts()
+        if self.finish == "repetition":
+            return told | {"generated_tokens": self.tokens_seen}
         if self.final:
             told |= {
                 # Counts the cached part, too; there is no cached count of its own.
@@ -91,6 +124,7 @@ class Ollama(OpenAiCompatible):
     def __init__(self, http: Http, model: str | None = None) -> None:
         super().__init__(http, model)
         self._shown: dict[str, Any] | None = None
+        self._meant: str | None = None
         self.options: dict[str, Any] = {}
         """Options that the model was loaded with for this run; each request repeats them, since it would be loaded anew without."""
 
@@ -119,17 +153,34 @@ class Ollama(OpenAiCompatible):
     def running(self) -> dict[str, Any]:
         """Give the loaded model under test: the one named, else the only one; empty where it is not loaded."""
         models = self.loaded()
-        if self.model is not None:
-            names = {self.model, f"{self.model}:latest"}
-            return next((m for m in models if m.get("name") in names or m.get("model") in names), {})
+        asked = self.model or self._meant
+        if asked is not None:
+            return next(
+                (m for m in models if full_name(asked) in {full_name(m.get(key)) for key in ("name", "model")}), {}
+            )
         return models[0] if len(models) == 1 else {}
 
     def model_name(self) -> str | None:
-        """Give the model's name. NotOfferedError where none was named and not exactly one is loaded."""
-        name = self.model or text_of(self.running().get("name"), 500)
-        if name is None:
-            raise NotOfferedError("Ollama has not exactly one model loaded; name one with --model")
-        return name
+        """Give the model's name: the one that is loaded, or the only one that there is. NotOfferedError, with names, where several could be meant."""
+        name = self.model or self._meant or text_of(self.running().get("name"), 500)
+        if name is not None:
+            # once it is under test it stays so, also when Ollama unloads it meanwhile
+            self._meant = name
+            return name
+        loaded = self._names(self.loaded(), "name")
+        names = loaded or self._names(self.models(), "id")
+        if len(names) == 1:
+            self._meant = names[0]
+            return names[0]
+        if not names:
+            raise NotOfferedError("Ollama has no models yet; get one with ollama pull")
+        which = f"has {len(loaded)} models loaded" if loaded else f"has none of its {len(names)} models loaded"
+        some = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+        raise NotOfferedError(f"Ollama {which}; name one with --model ({some})")
+
+    @staticmethod
+    def _names(entries: Sequence[dict[str, Any]], key: str) -> list[str]:
+        return [name for entry in entries if (name := text_of(entry.get(key), 500))]
 
     def _show(self) -> dict[str, Any]:
         if self._shown is None:
@@ -150,10 +201,11 @@ class Ollama(OpenAiCompatible):
         """Model, from ``/api/ps`` and ``/api/show``."""
         shown, running = self._show(), self.running()
         details, header = object_of(shown.get("details")), object_of(shown.get("model_info"))
+        quantization = text_of(details.get("quantization_level"), 100)
         return ModelIdentity(
             name=self.model_name(),
             size_bytes=count(running.get("size")) if not running.get("size_vram") else None,
-            quantization=text_of(details.get("quantization_level"), 100),
+            quantization=None if quantization == "unknown" else quantization,
             architecture=text_of(header.get("general.architecture"), 200) or text_of(details.get("family"), 200),
             trained_window=self._header("context_length"),
             parameters=count(header.get("general.parameter_count")),
@@ -180,7 +232,12 @@ class Ollama(OpenAiCompatible):
         )
 
     def child(self) -> LlamaChild:
-        """Give the llama-server that holds the model, on this machine. NotOfferedError where it cannot be seen (or an older Ollama has none)."""
+        """Give the llama-server that holds the model, on this machine. NotOfferedError where it cannot be seen (or an older Ollama has none).
+
+        Models that are made of one file share one llama-server: while another of them is loaded, this one is not.
+        """
+        if not self.running():
+            raise NotOfferedError("this model is not loaded just now, so there is no llama-server of it")
         return find_child(self.http, self._blob())
 
     def _blob(self) -> str | None:
@@ -258,6 +315,13 @@ class Ollama(OpenAiCompatible):
             return self._directly().busy()
         except CouldNotLookError:
             return None
+
+
+def full_name(name: object) -> str:
+    """Write a model's name as Ollama compares it: with its tag, without the host and folder that it takes by itself, whatever its case."""
+    told = (text_of(name, 500) or "").casefold()
+    told = told.removeprefix("registry.ollama.ai/").removeprefix("library/")
+    return told if ":" in told.rsplit("/", maxsplit=1)[-1] or not told else f"{told}:latest"
 
 
 def default_window(vram_bytes: int) -> int:

@@ -108,6 +108,12 @@ _CRASH = re.compile(
     r"|exit code",
     re.IGNORECASE,
 )
+_RUNNER_DIED = re.compile(
+    r"error was encountered while running the model|model runner has unexpectedly stopped"
+    r"|llama(?:-server| runner) process (?:has terminated|no longer running)",
+    re.IGNORECASE,
+)
+"""Ollama's words for a runner that died. What follows is the last error that the runner printed, which may be of a request long before."""
 _NOT_OFFERED = re.compile(r"not supported|does not support|not implemented|unsupported", re.IGNORECASE)
 _TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^<>]{0,2000}>", re.IGNORECASE | re.DOTALL)
 
@@ -151,7 +157,9 @@ def type_refusal(status: int, body: object, after_s: float | None = None) -> Req
     message, given, held = message_of(body)
     kind: ErrorKind = STATUS_KINDS.get(status, "server-error" if status >= 500 or status < 400 else "bad-request")
     prompt, window = _whole(held.get("n_prompt_tokens")), _whole(held.get("n_ctx"))
-    if _POOL.search(message):
+    if _RUNNER_DIED.search(message):
+        kind = "out-of-memory" if _OUT_OF_MEMORY.search(message) else "server-error"
+    elif _POOL.search(message):
         kind = "pool-exhausted"
     elif "exceed_context_size" in given or "context_length_exceeded" in given or _exceeds(message) is not None:
         kind = "exceeds-window"
