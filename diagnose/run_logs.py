@@ -37,6 +37,9 @@ def events_now(one: Walk) -> Sequence[LogEvent]:
     return events
 
 
+_BEFORE = "logs-before"
+
+
 def _mark(path: Path, size: int | None = None) -> dict[str, Any] | None:
     """Tell how far a log goes, and by its end, whether it was written on or written anew: bytes, lines, a hash. None where it cannot be read."""
     try:
@@ -114,6 +117,19 @@ def _without_ours(events: Sequence[LogEvent], readings: Sequence[TruncationReadi
     ]
 
 
+TURNS = frozenset({"cache-reuse"})
+"""What a log says of single prompts as a client builds them: of ours it says nothing about the user's client."""
+
+
+def before_measuring(one: Walk) -> None:
+    """Remember how far each log goes before we send anything; a run that is gone on with has sent some already."""
+    kept = next((e.data["before"] for e in one.case.of("probe-done", one.run) if e.data["probe"] == _BEFORE), None)
+    if kept is None:
+        kept = {str(path): mark["lines"] for path in dict.fromkeys(one.log_paths) if (mark := _mark(path))}
+        one.case.append("probe-done", {"probe": _BEFORE, "before": kept})
+    one.lines_before = kept
+
+
 def before_stop(one: Walk) -> None:
     """Remember how far each log goes before the server that we started is ended: what it complains of while it ends is none of its troubles."""
     if one.server is None or one.server.ended() is not None:
@@ -163,6 +179,10 @@ def read_logs(one: Walk) -> None:
             for piece in told_in_log(printed, one.run, f"{path.name}:{told[0].line}"):
                 one.add(piece)
         events = _without_ours(events, one.mine(TruncationReading))
+        if one.lines_before is not None:
+            # a log that came up since is that of a server which we started
+            sent_from = one.lines_before.get(str(path), 0)
+            events = [event for event in events if event.line <= sent_from or event.event not in TURNS]
         end = one.lines_before_stop.get(path)
         if end is not None:
             events = [event for event in events if event.line <= end or event.event not in FAILURES]

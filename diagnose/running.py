@@ -42,6 +42,8 @@ class Walk:
     waited: bool = False
     """Whether somebody else's server went away, was waited for, and did not come back."""
     log_paths: list[Path] = field(default_factory=list)
+    lines_before: dict[str, int] | None = None
+    """How far each log went before we sent the first prompt of this run; None: nothing was sent."""
     lines_before_stop: dict[Path, int] = field(default_factory=dict)
     """How far a log went before we ended its server."""
     sent: Sent = field(default_factory=Sent)

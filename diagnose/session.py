@@ -19,7 +19,7 @@ from diagnose.judging import judge_run
 from diagnose.opening import opened
 from diagnose.readback import read_back
 from diagnose.reviving import ended, revive, start_anew, still_answers
-from diagnose.run_logs import before_stop, events_now, read_logs
+from diagnose.run_logs import before_measuring, before_stop, events_now, read_logs
 from diagnose.running import Walk
 from diagnose.shape import Shape, shape_of, window_of
 from diagnose.snapshots import snapshot_of
@@ -78,6 +78,7 @@ def _look(one: Walk) -> None:
     """Everything that is to be seen without sending a prompt; once a run."""
     backend = one.backend
     assert backend is not None
+    look.awake(backend, one.ui)
     process, why = look.find_process(backend.holder())
     if "look" not in one.case.done_probes(one.run):
         one.case.make_room()
@@ -219,6 +220,7 @@ def _measure(one: Walk) -> None:
         start_anew=(lambda: _watched_anew(one, sampler, start_anew(one, "fresh", ends))) if one.server else None,
         torn=one.last(TornStream),
     )
+    before_measuring(one)
     _go_on_counting(one)
     shape = shape_of(one, window_of(one))
     if one.mode == "run":

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.case import Case
 from diagnose.options import RunOptions
-from diagnose.run_logs import events_now, read_logs
+from diagnose.run_logs import before_measuring, events_now, read_logs
 from diagnose.running import Walk
 from probes.evidence.events import LogEvent
 from probes.evidence.records import found
@@ -81,3 +81,37 @@ def test_the_log_of_a_server_that_goes_on_is_read_as_before(case, tmp_path):
     log.write_text(FIRST)
     assert windows(case, log, command=("llama-server", "-c", "65536")) == {65536}
     assert windows(case, log, command=("llama-server", "-c", "65536")) == {65536}
+
+
+TURN = "slot get_availabl: id  0 | task -1 | selected slot by LCP similarity, sim_best = 0.113 (> 0.100 thold), f_keep = 0.779\n"
+
+
+def shares(case):
+    return [event.similarity for event in case.payloads(LogEvent, case.run) if event.event == "cache-reuse"]
+
+
+def test_the_turns_that_we_sent_ourselves_are_no_turns_of_the_users_client(case, tmp_path):
+    """Law: what a log says of prompts as a client builds them counts up to our first prompt; a log that came up since is all ours."""
+    log, own = tmp_path / "server.log", tmp_path / "own.log"
+    log.write_text(TURN.replace("0.113", "0.221"))
+    case.append("run", {"options": {}}, run=1)
+    one = Walk(case, RunOptions(), _Silent(), Criteria(), log_paths=[log])
+    before_measuring(one)
+    with log.open("a") as more:
+        more.write(TURN + FIRST)
+    own.write_text(TURN + SECOND)
+    # a run that is gone on with knows where its first process began to send
+    again = Walk(case, RunOptions(), _Silent(), Criteria(), log_paths=[log, own])
+    before_measuring(again)
+    read_logs(again)
+    assert shares(case) == [0.221]
+    assert {event.tokens for event in case.payloads(LogEvent, 1) if event.event == "window"} == {65536, 32768}
+
+
+def test_without_a_prompt_of_ours_every_turn_is_a_clients(case, tmp_path):
+    """Where nothing was sent, the whole log is the user's."""
+    log = tmp_path / "server.log"
+    log.write_text(TURN + SECOND)
+    case.append("run", {"options": {}}, run=1)
+    read_logs(Walk(case, RunOptions(), _Silent(), Criteria(), log_paths=[log]))
+    assert shares(case) == [0.113]
