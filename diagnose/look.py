@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from probes.backends.base import Backend
 from probes.backends.commands import as_text, detect_backend
 from probes.backends.http import Http, is_loopback
 from probes.backends.llama_manager import LlamaManager
+from probes.backends.ollama import Ollama
 from probes.backends.recognise import recognise
 from probes.backends.settings_files import with_files
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
@@ -50,6 +52,17 @@ def recognised(http: Http, ui: Ui, *, hint: str | None, model: str | None, deadl
             time.sleep(0.5)
         else:
             return backend
+
+
+def awake(backend: Backend, ui: Ui) -> None:
+    """Have the model under test loaded before it is looked at, where a request loads it and what is to be seen of it is seen only then.
+
+    Why it could not be loaded is what the first request is told.
+    """
+    if isinstance(backend, Ollama):
+        ui.progress("the server loads its model", 0.0, "")
+        with contextlib.suppress(CtxDoctorError):
+            backend.wake()
 
 
 def at_machine(run: int, pid: int | None, when: str) -> Iterator[Evidence]:
@@ -108,6 +121,10 @@ def at_process(
             "command": f"the server is started by a program that shows no flags of it: {shown}",
         }
         settings = settings.model_copy(update={"command": None, "unread": unread})
+    if backend == Ollama.name:
+        # the window in its environment is for models that set none: which one does, and what is asked for then, its backend knows
+        own = {name: value for name, value in settings.settings.items() if name != "ctx"}
+        settings = settings.model_copy(update={"settings": own})
     yield found(settings, source="process", run=run, origin=f"process {process.pid}")
     yield from asked_window(settings, run, f"process {process.pid}")
 

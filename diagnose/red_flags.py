@@ -118,9 +118,13 @@ def _cuts_by_habit(seen: Seen) -> Values | None:
     return {"server": seen.backend} if seen.backend in CUTS_SILENTLY and not told else None
 
 
+MULTIPLIES = frozenset({"ollama"})
+"""Servers whose window is that of one request: they make it as many times as they serve requests at once."""
+
+
 def _slots_divide(seen: Seen) -> Values | None:
     window = seen.window
-    if not window.slots or window.slots < 2 or not window.per_slot or seen.unified:
+    if not window.slots or window.slots < 2 or not window.per_slot or seen.unified or seen.backend in MULTIPLIES:
         return None
     whole = window.asked or (window.per_slot * window.slots if seen.unified is False else 0)
     if window.per_slot > 0.75 * whole:
@@ -153,11 +157,16 @@ def _above_trained(seen: Seen) -> Values | None:
     return {"window": window.in_force, "trained": window.trained}
 
 
+def _sharing(seen: Seen) -> int:
+    """Give the number of slots that share the window that was asked for."""
+    return 1 if seen.unified or seen.backend in MULTIPLIES else seen.window.slots or 1
+
+
 def _asked_above_trained(seen: Seen) -> Values | None:
     window = seen.window
     if not window.trained or not window.asked or window.asked <= window.trained or _scaled(seen):
         return None
-    slots = 1 if seen.unified else window.slots or 1
+    slots = _sharing(seen)
     if window.in_force is None or window.in_force > window.trained or window.asked / slots <= window.trained:
         return None
     return {"asked": window.asked, "trained": window.trained, "window": window.in_force}
@@ -176,8 +185,7 @@ def _less_than_asked(seen: Seen) -> Values | None:
     window = seen.window
     if not window.asked or not window.in_force or _asked_above_trained(seen) is not None:
         return None
-    slots = 1 if seen.unified else window.slots or 1
-    expected = window.asked // slots
+    expected = window.asked // _sharing(seen)
     if window.in_force >= 0.95 * expected or (window.trained and window.in_force >= window.trained):
         return None
     return {"asked": window.asked, "window": window.in_force}
@@ -194,13 +202,15 @@ def _tier_default(seen: Seen) -> Values | None:
 
 def _tier_to_come(seen: Seen) -> Values | None:
     window = seen.window
-    if seen.backend != "ollama" or not seen.command_seen or seen.devices is None or window.asked or window.in_force:
+    if seen.backend != "ollama" or not seen.command_seen or seen.devices is None or not window.trained:
+        return None
+    if window.asked or window.in_force:
         return None
     total = sum(device.total_bytes or 0 for device in seen.gpus)
     takes = default_window(total)
-    if window.trained and window.trained <= takes:
+    if window.trained <= takes:
         return None
-    return {"window": takes, "trained": window.trained or "?", "memory": size(total)}
+    return {"window": takes, "trained": window.trained, "memory": size(total)}
 
 
 def _api_default(seen: Seen) -> Values | None:

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.children import LlamaChild, find_child
-from probes.backends.commands import parse_modelfile
-from probes.backends.http import Http, count, seconds, text_of
+from probes.backends.commands import parse_command, parse_modelfile
+from probes.backends.http import Http, count, is_loopback, seconds, text_of
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of, salted
 from probes.evidence.errors import CouldNotLookError, NotOfferedError
 from probes.evidence.request import Completion
@@ -26,6 +26,8 @@ _BY_CHILD = ("parallel", "kv_type_k", "kv_type_v", "flash_attention", "batch", "
 REPEATED = 8
 """So many pieces alike at the end of an answer that has no end: Ollama itself broke it off (it does after some 30, of which not all need be seen)."""
 MOST_NAMED = 5
+LOAD_S = 600.0
+"""A model is waited for so long."""
 
 
 class OllamaReading(StreamReading):
@@ -125,6 +127,8 @@ class Ollama(OpenAiCompatible):
         super().__init__(http, model)
         self._shown: dict[str, Any] | None = None
         self._meant: str | None = None
+        self._window: int | None = None
+        """The window that the model was seen loaded with last: unloaded for idleness meanwhile, it is loaded with it again."""
         self.options: dict[str, Any] = {}
         """Options that the model was loaded with for this run; each request repeats them, since it would be loaded anew without."""
 
@@ -159,6 +163,17 @@ class Ollama(OpenAiCompatible):
                 (m for m in models if full_name(asked) in {full_name(m.get(key)) for key in ("name", "model")}), {}
             )
         return models[0] if len(models) == 1 else {}
+
+    def wake(self) -> None:
+        """Load the model under test as its next request would, where it is not loaded. What Ollama says against it, the next request is told, too."""
+        if not self.running():
+            body = {"model": self.model_name(), "options": self._loads_with(), "stream": False}
+            self.http.post_json("/api/generate", body, deadline_s=LOAD_S)
+
+    def _loads_with(self) -> dict[str, Any]:
+        """Give the options that the model is loaded with, so that a request of ours does not load it anew with others."""
+        self._window = count(self.running().get("context_length")) or self._window
+        return ({"num_ctx": self._window} if self._window else {}) | self.options
 
     def model_name(self) -> str | None:
         """Give the model's name: the one that is loaded, or the only one that there is. NotOfferedError, with names, where several could be meant."""
@@ -214,8 +229,10 @@ class Ollama(OpenAiCompatible):
         )
 
     def window(self) -> WindowReading:
-        """The window that the model is loaded with, else only what its Modelfile asks for: a request may set another."""
-        asked = parse_modelfile(text_of(self._show().get("parameters"), 100_000) or "").settings.get("ctx")
+        """The window that the model is loaded with, and what is asked for: by its Modelfile, else by the server's environment. A request may set another."""
+        written = parse_modelfile(text_of(self._show().get("parameters"), 100_000) or "").settings.get("ctx")
+        default = self._default()
+        asked = written.value if written is not None and isinstance(written.value, int) else default
         in_force = count(self.running().get("context_length")) or None
         slots: int | None = None
         try:
@@ -224,12 +241,26 @@ class Ollama(OpenAiCompatible):
         except CouldNotLookError:
             pass
         return WindowReading(
-            asked=asked.value if asked is not None and isinstance(asked.value, int) else None,
+            asked=asked,
             trained=self._header("context_length"),
             per_slot=in_force,
             slots=slots,
             in_force=in_force,
+            default=default,
         )
+
+    def _default(self) -> int | None:
+        """Give the window of each model that sets none (OLLAMA_CONTEXT_LENGTH), where the server's process may be looked at and has one."""
+        if not is_loopback(self.http.base_url):
+            return None
+        from probes.process import process_behind  # noqa: PLC0415 - looks at processes only when asked
+
+        try:
+            process = process_behind(self.http.base_url)
+        except CouldNotLookError:
+            return None
+        setting = parse_command(process.argv, process.environment, self.name).settings.get("ctx")
+        return setting.value if setting is not None and isinstance(setting.value, int) and setting.value > 0 else None
 
     def child(self) -> LlamaChild:
         """Give the llama-server that holds the model, on this machine. NotOfferedError where it cannot be seen (or an older Ollama has none).
@@ -287,10 +318,7 @@ class Ollama(OpenAiCompatible):
         options: dict[str, Any] = {"num_predict": ask.max_tokens, "temperature": 0, "seed": ask.seed}
         if ask.stop:
             options["stop"] = list(ask.stop)
-        window = count(self.running().get("context_length"))
-        if window:
-            options["num_ctx"] = window
-        options |= self.options
+        options |= self._loads_with()
         body: dict[str, Any] = {"model": self.model_name(), "stream": ask.stream, "options": options}
         if ask.logprobs:
             body |= {"logprobs": True, "top_logprobs": ask.logprobs}

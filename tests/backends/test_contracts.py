@@ -86,7 +86,8 @@ def test_a_window_that_cannot_be_told_is_not_offered(name):
         ("sglang-0.5.23", "0.5.23", "q"),
         ("koboldcpp-1.102", "1.102", "Mistral-7B"),
         ("tabbyapi-e632af41", None, "Q-exl3"),
-        ("text-generation-webui-4.7.3", None, "Q.gguf"),
+        ("text-generation-webui-4.7.3", None, "tiny.gguf"),
+        ("text-generation-webui-4.7.3-transformers", None, "tiny-hf"),
         ("llama-cpp-python-0.3.36", "0.3.36", "m.gguf"),
         ("llama-manager-2026", None, "big"),
         ("llama-swap-250", "b11434", "SmolLM2"),
@@ -130,7 +131,9 @@ FIELDS = (
         ("sglang-0.5.23", PROMPT, (900, 1, 899, 2, None, None, "length")),
         ("koboldcpp-1.102", PROMPT, (7900, None, 7900, 6, 15.8, 0.18, "length")),
         ("tabbyapi-e632af41", PROMPT, (5000, None, 5000, 4, 2.5, 0.1, "length")),
-        ("text-generation-webui-4.7.3", PROMPT, (120, None, 120, 2, None, None, "length")),
+        ("text-generation-webui-4.7.3", PROMPT, (12, None, 12, 4, None, None, "length")),
+        ("text-generation-webui-4.7.3", CHAT, (19, None, 19, 4, None, None, "length")),
+        ("text-generation-webui-4.7.3-transformers", PROMPT, (13, 0, 13, 4, None, None, "length")),
         ("llama-cpp-python-0.3.36", PROMPT, (14, None, 14, 4, None, None, "length")),
         ("llama-manager-2026", CHAT, (44, 0, 44, 2, 0.1, 0.05, "stop")),
         ("openai-compatible-proxy", CHAT, (20, 4, 16, 3, None, None, "stop")),
@@ -216,6 +219,7 @@ def test_thinking_is_kept_apart_and_counts_as_the_first_token():
         ("llama-cpp-python-0.3.36", "POST /v1/chat/completions", "too-long", ("exceeds-window", 400, 3000, 2048)),
         ("llama-cpp-python-0.3.36", "POST /v1/completions", "interrupted", ("busy", 0, None, None)),
         ("llama-cpp-python-0.3.36", "POST /v1/completions", "raw", ("exceeds-window", 500, 3000, 2048)),
+        ("text-generation-webui-4.7.3", "POST /v1/completions", "too-long", ("server-error", 200, 6141, None)),
         ("llama-swap-250", "POST /upstream/coder/completion", "too-long", ("exceeds-window", 400, 1531, 1024)),
         ("llama-manager-2026", "POST /v1/chat/completions", "late", ("exceeds-window", 500, 200_000, 167_936)),
     ],
@@ -340,7 +344,8 @@ def test_vllm_tells_what_became_of_drafts():
         ("sglang-0.5.23", 4),
         ("koboldcpp-1.102", 3),
         ("tabbyapi-e632af41", 2),
-        ("text-generation-webui-4.7.3", 3),
+        ("text-generation-webui-4.7.3", 9),
+        ("text-generation-webui-4.7.3-transformers", 9),
         ("llama-swap-250", 3),
         ("llama-cpp-python-0.3.36", 3),
     ],
@@ -450,7 +455,7 @@ def test_busy():
 
 
 def test_ollama_is_never_made_to_load_anew():
-    """A request repeats the loaded window; without a loaded model one has to be named."""
+    """A request repeats the loaded window, also where the model was unloaded for idleness meanwhile; one of several has to be named."""
     with Playing("ollama-0.33.0") as (server, backend):
         backend.complete(PROMPT)
         body = server.bodies("/api/generate")[0]
@@ -458,8 +463,11 @@ def test_ollama_is_never_made_to_load_anew():
         assert body["raw"] is True
         assert "truncate" not in body
         server.choose["GET /api/ps"] = "none"
-        with pytest.raises(NotOfferedError, match="--model"):
-            backend.complete(PROMPT)
+        backend.complete(PROMPT)
+        assert server.bodies("/api/generate")[1]["options"]["num_ctx"] == 8192
+        server.answers["GET /v1/models"]["json"]["data"].append({"id": "other:latest", "object": "model"})
+        with Http(server.url) as http, pytest.raises(NotOfferedError, match="--model"):
+            recognise(http).complete(PROMPT)
 
 
 def test_ollama_shows_its_silent_cut():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from diagnose.cli import command_line
 from probes.backends.base import Ask
 from probes.backends.http import Http
 from probes.backends.ollama import Ollama
@@ -24,6 +26,8 @@ from tests.tiny_model import make_model
 
 pytestmark = [pytest.mark.real_server]
 WINDOW, PARALLEL = 1024, 2
+ELSEWHERE = 8192
+"""The window of the server's environment, which goes for models that set none: these set one."""
 
 
 def start(folder: Path, *models: Path) -> tuple[subprocess.Popen[bytes], str]:
@@ -32,8 +36,9 @@ def start(folder: Path, *models: Path) -> tuple[subprocess.Popen[bytes], str]:
     port = free_port()
     script = Path(__file__).with_name("ollama_like.py")
     command = [sys.executable, str(script), str(port), str(WINDOW), str(PARALLEL), *map(str, models)]
+    environment = {**os.environ, "OLLAMA_CONTEXT_LENGTH": str(ELSEWHERE), "OLLAMA_NUM_PARALLEL": str(PARALLEL)}
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
     url = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + 60
     with Http(url) as http:
@@ -96,6 +101,18 @@ def test_its_command_line_and_windows_are_found_through_the_child(ollama):
     assert told.command is not None
     assert "--cache-type-k" in told.command
     assert not {"kv_type_k", "parallel"} & set(told.unread)
+
+
+def test_the_models_own_window_goes_before_the_environments_and_slots_share_none(ollama, capsys):
+    """What was asked for is what the Modelfile asks for; each slot has it whole. Nothing was ignored, and nothing divided."""
+    http, _model = ollama
+    window = recognise(http).window()
+    assert (window.asked, window.default, window.in_force, window.slots) == (WINDOW, ELSEWHERE, WINDOW, PARALLEL)
+    command_line(["check", http.base_url, "--format", "json", "--quiet"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["window"]["asked"], told["window"]["in_force"]) == (WINDOW, WINDOW)
+    raised = {flag["id"] for flag in told["flags"]}
+    assert not raised & {"slots-divide-window", "window-smaller-than-asked", "default-window", "default-window-to-come"}
 
 
 def test_tokens_are_counted_by_the_child_exactly(ollama):
