@@ -29,9 +29,12 @@ RETURNS_S = 20.0
 
 def ended(one: Walk, pid: int | None) -> ProcessEnded | None:
     """Say whether the server's process is gone. ``pid``: of a server that was not started here."""
-    if one.server is not None:
-        return one.server.ended()
-    if pid is None:
+    if one.server is not None and (gone := one.server.ended()) is not None:
+        return gone
+    if one.backend is not None and one.backend.lost():
+        # what stands before the process that held the model lives on
+        return ProcessEnded()
+    if one.server is not None or pid is None:
         return None
     try:
         if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
@@ -65,10 +68,15 @@ def revive(one: Walk, pid: int | None, ends: float) -> bool:
         return start_anew(one, "died", ends)
     if one.waited:
         # it did not come back once: from then on it is only looked whether it is there
-        return _answers(url, 0.0)
+        return _answers(url, 0.0) and not one.backend.lost()
     one.waited = True
     one.ui.say(words("The server went away; it is waited for, in case something starts it again."))
-    back = _answers(url, min(RETURNS_S, ends - time.monotonic()))
+    left = time.monotonic() + min(RETURNS_S, ends - time.monotonic())
+    back = _answers(url, left - time.monotonic()) and not one.backend.lost()
+    while not back and _answers(url, 0.0) and time.monotonic() < left:
+        # what stands before the server answers meanwhile
+        time.sleep(1.0)
+        back = not one.backend.lost()
     one.waited = not back
     return back
 

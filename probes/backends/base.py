@@ -154,6 +154,10 @@ class Backend(ABC):
     def still_loading(self) -> None:  # noqa: B027 - most servers are recognised only once they have loaded
         """Raise StillLoadingError while the model under test is being loaded by a server of many models. Loads nothing."""
 
+    def lost(self) -> bool:
+        """Say whether the process that held the model has ended behind a server that goes on answering. Never raises."""
+        return False
+
     def busy(self) -> bool | None:
         """Say whether someone else's request is running; None where the server does not tell."""
         return None

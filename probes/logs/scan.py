@@ -7,6 +7,7 @@ log of many gigabytes is the time of the search.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -117,11 +118,13 @@ class Scanner:
         self._bytes += len(data)
         marks = self._marks(data)
         count = _fast_counter(data) if self._bytes > _WORTH_NUMPY else _counter(data)
-        before = self.lines
-        for start, weight, last_start in marks:
+        before, begun = self.lines, -1
+        for marked, weight, last_start in marks:
+            start, raw = whole_line(data, marked)
+            if start == begun:
+                continue
+            begun = start
             line = before + count(start) + 1
-            end = data.find(b"\n", start, start + MAX_LINE)
-            raw = data[start : end if end >= 0 else start + MAX_LINE]
             last = before + count(last_start) + 1 if last_start > start else None
             yield Candidate(line, raw, weight, last)
         self.lines = before + count(len(data)) + (0 if data.endswith(b"\n") else 1)
@@ -189,6 +192,40 @@ class Scanner:
         self._hot_search = BytesAhoCorasick(
             [self._literals[which] for which in self._hot], matchkind=MatchKind.LeftmostFirst
         )
+
+
+_COLUMN = b" " * 25
+"""What stands before the further lines of a message in text-generation-webui's logs (rich's), below its time and level."""
+_HEADED = re.compile(rb"\d\d:\d\d:\d\d-\d{6} (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +\S")
+MOST_WRAPPED = 8
+
+
+def whole_line(data: bytes, start: int) -> tuple[int, bytes]:
+    """Give where the line at ``start`` begins, and its bytes (cut): a message that was wrapped at the width of a terminal is one line again."""
+    first = start
+    for _line in range(MOST_WRAPPED):
+        if not data.startswith(_COLUMN, first) or not first:
+            break
+        first = data.rfind(b"\n", 0, first - 1) + 1
+    if _HEADED.match(data, first) is None:
+        first = start
+    end = data.find(b"\n", first, first + MAX_LINE)
+    if end < 0:
+        return first, data[first : first + MAX_LINE]
+    raw = data[first:end]
+    if _HEADED.match(raw) is None:
+        return first, raw
+    for _line in range(MOST_WRAPPED):
+        if not data.startswith(_COLUMN, end + 1):
+            break
+        begin, end = end + 1, data.find(b"\n", end + 1, end + 1 + MAX_LINE)
+        more = data[begin : end if end >= 0 else begin + MAX_LINE].strip()
+        if not more:
+            break  # a paragraph ends here: what follows is a text of its own
+        raw = raw.rstrip() + b" " + more
+        if end < 0:
+            break
+    return first, raw[:MAX_LINE]
 
 
 def _database(literals: Sequence[bytes]) -> hyperscan.Database:

@@ -1,7 +1,8 @@
 """A server on the loopback that plays recorded or documented answers, and faults.
 
 Answers stand in ``tests/recordings/http/<backend>-<version>/answers.json``, with their source: ``GET /path`` or ``POST /path`` → an answer; a name
-after ``#`` is a variant that a test chooses. An answer has ``status``, ``headers``, and one of ``json``, ``text``, ``sse`` or ``ndjson``.
+after ``#`` is a variant that a test chooses. An answer has ``status``, ``headers``, and one of ``json``, ``text``, ``sse`` or ``ndjson``; ``by`` holds
+others for a field of the request with a certain text.
 """
 
 from __future__ import annotations
@@ -125,6 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
             # One answer after the other; the last one stays.
             number = sum(1 for asked, path, _body in self.owner.asked if (asked, path) == (method, self.path)) - 1
             answer = answer["sequence"][min(number, len(answer["sequence"]) - 1)]
+        for key, answers in answer.get("by", {}).items():
+            # an answer that depends on what was sent: field → its text → answer
+            told = body.get(key) if isinstance(body, dict) else None
+            answer = answers.get(told, answer) if isinstance(told, str) else answer
         with contextlib.suppress(OSError):
             self.answer(answer)
 

@@ -38,6 +38,7 @@ RECORDED = {
     "llama.cpp-b11434-router": "llama.cpp",
     "llama-manager-2026": "llama-manager",
     "text-generation-webui-4.7.3": "text-generation-webui",
+    "text-generation-webui-4.7.3-transformers": "text-generation-webui",
     "llama-cpp-python-0.3.36": "llama-cpp-python",
     "mlx_lm-0.32.2": "mlx_lm",
     "openai-compatible-proxy": "openai-compatible",

@@ -55,17 +55,6 @@ def test_each_known_rule_is_seen_above_the_window_and_not_below_it(name, law, ru
     assert below[0] == below[1]
 
 
-def test_text_generation_webui_tells_no_window_and_is_measured_at_the_one_that_is_wanted():
-    """Nothing names its window here: the one that the user wants is tried, and what was kept is the window in force."""
-    with Cutting("text-generation-webui-4.7.3", 0, front(WINDOW)) as server:
-        assert probed(server, window=WINDOW).rule == "head-cut"
-        reading = probed(server, window=4 * WINDOW)
-    assert (reading.verdict, reading.rule) == ("truncated", "head-cut")
-    assert reading.processed == WINDOW - 1
-    assert reading.below_processed == WINDOW - 1 < reading.below_sent
-    assert "window of 4096 that is told" in reading.message
-
-
 @pytest.mark.parametrize(("kept", "rule"), [(4096, "default-window"), (2050, "half-window")])
 def test_a_window_in_a_request_that_is_ignored(kept, rule):
     """Ollama's OpenAI endpoint behind a proxy: the client asks for 16,384 tokens, the default of 4,096 holds, and every prompt is cut to it."""

@@ -30,7 +30,7 @@ MATTERS: dict[str, list[tuple[int, str, dict[str, Any]]]] = {
     "openhuman-3550-lmstudio-nkeep": [(1, "refused", {"tokens": 10247, "limit": 4096})],
     "llamacpp-16983-second-chat-fails": [(1, "cache-reuse", {"similarity": 0.333}), (4, "cache-store", {})],
     "llamacpp-27076-strix-depth-131072": [(1, "device-lost", {"api": "vulkan"})],
-    "textgen-5787-output-reserve-1299": [(1, "truncated", {"limit": 4096, "reason": "output-reserve"}), (2, "truncated", {"kept": 1299, "count": 2797})],
+    "textgen-5787-output-reserve-1299": [(1, "truncated", {"limit": 4096, "reason": "output-reserve", "kept": 1299, "count": 2797})],
     "kobold-681-sillytavern-shift": [(3, "context-shift", {"count": 240}), (1, "timing", {"phase": "prefill", "tps": 338.83}), (1, "window", {"tokens": 12288})],
     "ollama-18131-mlx-prefix-swap": [(3, "window", {"tokens": 73728}), (2, "placement", {"value": 1.0}), (1, "placement", {"size_bytes": 18_000_000_000})],
     "turboquant-350-localai-cache-ram-minus1": [(1, "alloc-failed", {"component": "pinned"})],
