@@ -41,11 +41,79 @@ def _starting(match: re.Match[str], _fields: Fields) -> Found:
     found: Found = [("command", {"value": command[:500]})] if command else []
     context = re.search(r"(?:--ctx-size|\s-c)[ =](\d+)", command)
     slots = re.search(r"(?:--parallel|\s-np)[ =](\d+)", command)
-    if context is not None:
-        found.append(("window", {"which": "asked", "tokens": integer(context[1]), "key": "ctx-size"}))
-    if slots is not None:
-        found.append(("slots", {"count": integer(slots[1]), "key": "parallel"}))
+    count = integer(slots[1]) if slots is not None else None
+    whole = integer(context[1]) if context is not None else None
+    if whole is not None:
+        # the window that was asked for is that of one request; its runner is started with one for each slot
+        found.append(("window", {"which": "asked", "tokens": whole // max(1, count or 1), "key": "ctx-size"}))
+    if count is not None:
+        found.append(("slots", {"count": count, "key": "parallel"}))
     return found
+
+
+_NO_MEMORY = re.compile(
+    r"out of memory|cudaMalloc|failed to allocate|unable to allocate|insufficient memory|bad_alloc", re.IGNORECASE
+)
+_ENDED_BY_OLLAMA = re.compile(r"signal: (?:killed|terminated|interrupt)")
+"""So Ollama ends a runner that it unloads; a kernel that is out of memory ends it so, too, and says so in its own log."""
+
+
+def _load_failed(match: re.Match[str], _fields: Fields) -> Found:
+    """Read why a load failed; one that ran out of memory is told by the allocation's own words on the same line."""
+    error = pairs(match.string).get("error", "")
+    if "context canceled" in error:
+        return [("cancelled", {"reason": "the client went away while the model was loaded"})]
+    if _NO_MEMORY.search(error):
+        return []
+    return [("load-failed", {"reason": error[:200] or None, "key": "runner"})]
+
+
+def _died(match: re.Match[str], _fields: Fields) -> Found:
+    values = pairs(match.string)
+    how = values.get("string") or values.get("error") or ""
+    if _ENDED_BY_OLLAMA.search(how):
+        # said of it here, so that no other rule takes the word for a kill
+        return [("generic-warning", {"key": "runner-ended", "reason": how[:200]})]
+    status = re.fullmatch(r"exit status (\d{1,3})", how)
+    if not how or status is not None or _NO_MEMORY.search(how):
+        # it gave up in good order, and its own lines say why
+        return [("generic-warning", {"key": "runner-ended", "reason": how[:200] or None})]
+    return [("crash", {"key": "runner", "reason": how[:200]})]
+
+
+def _ignored(match: re.Match[str], _fields: Fields) -> Found:
+    values = pairs(match.string)
+    if values.get("key") not in _TELLING:
+        return []
+    return [
+        (
+            "config-ignored",
+            {
+                "key": values.get("key"),
+                "value": values.get("value", "")[:200],
+                "reason": "no value that Ollama can read",
+            },
+        )
+    ]
+
+
+def _one_slot(match: re.Match[str], _fields: Fields) -> Found:
+    architecture = pairs(match.string).get("architecture")
+    return [
+        ("config-ignored", {"key": "OLLAMA_NUM_PARALLEL", "reason": f"one request at a time: {architecture}"}),
+        ("slots", {"count": 1}),
+    ]
+
+
+def _predicted(match: re.Match[str], _fields: Fields) -> Found:
+    """Read what the scheduler reckons a model needs, and what is free, before it unloads others for it."""
+    values = pairs(match.string)
+    sizes = {
+        "size_bytes": human_bytes(values.get("predicted", "")),
+        "free_bytes": human_bytes(values.get("available", "")),
+    }
+    found: Found = [("fit", {**sizes, "tokens": integer(values.get("predicted_num_ctx", "")), "key": "planner"})]
+    return [*found, ("memory-use", {"key": "evicting"})] if "evicting" in match.string else found
 
 
 def _offload(match: re.Match[str], _fields: Fields) -> Found:
@@ -192,9 +260,7 @@ def _json_reply(match: re.Match[str], _fields: Fields) -> Found:
 def _runner_ended(match: re.Match[str], fields: Fields) -> Found:
     found: Found = [("crash", {**fields, "key": "runner"})]
     why = fields.get("reason") or ""
-    if re.search(
-        r"out of memory|cudaMalloc|failed to allocate|unable to allocate|insufficient memory", why, re.IGNORECASE
-    ):
+    if _NO_MEMORY.search(why):
         found.append(("alloc-failed", {"reason": "out of memory", "api": "cuda" if "cuda" in why.lower() else None}))
     return found
 
@@ -222,7 +288,14 @@ RULES: tuple[Rule, ...] = (
     rule("window", "vram-based default context", r"total_vram=\"?(?P<total_h>[\d.]+ ?[KMGT]?i?B)\"? default_num_ctx=(?P<tokens>\d+)", which="default", key="vram-tier"),
     rule("program", ('msg="server config"', 'server config\\" env', 'msg="server config'), r"server config\\?\".*?env=", make=_server_config),
     rule("command", ("starting llama-server", "starting llama server", "starting runner", "starting ollama engine"), r"starting (?:llama[- ]server|runner|ollama engine)\\?\"", make=_starting),
-    rule("window-capped", "reducing automatic context", r"reducing automatic context and retrying.*?(?:num_ctx=(?P<tokens>\d+))?$", reason="fit", level="warning"),
+    rule("window-capped", "reducing automatic context", r"reducing automatic context and retrying(?:.*?\bold_num_ctx=(?P<of>\d+).*?\bnew_num_ctx=(?P<tokens>\d+))?", reason="fit", level="warning"),
+    rule("config-ignored", "invalid environment variable, using default", level="warning", make=_ignored),
+    rule("config-ignored", "model architecture does not currently support parallel requests", level="warning", make=_one_slot),
+    rule("load-failed", ('msg="Load failed"', 'msg="failed to load model metadata"', 'msg="failed to create server"'), level="error", make=_load_failed),
+    rule("crash", ('msg="llama-server terminated"', 'msg="llama-server process no longer running"'), level="error", make=_died),
+    rule("cancelled", "client connection closed before llama-server finished loading", level="warning"),
+    rule("fit", ("llama-server model predicted to exceed available memory", "llama-server model fits alongside existing models"), make=_predicted),
+    rule("memory-use", ("evicting all other models and retrying", "evicting all other loaded models for OOM retry", "expiring loaded models to clear memory"), key="evicting", level="warning"),
     rule("alloc-failed", "model requires more system memory", r"model requires more system memory \((?P<size_h>[\d.]+ ?[KMGT]?i?B)\) than is available \((?P<free_h>[\d.]+ ?[KMGT]?i?B)\)", device="CPU", api="cpu", reason="planner: system memory"),
     rule("fit", ("offload to ", "msg=offload "), r"msg=\"?offload(?: to \w+)?\"? ", make=_offload),
     rule("buffer", ('msg="model weights"', 'msg="kv cache"', 'msg="compute graph"', 'msg=\\"kv cache'), r"msg=\\?\"(?P<what>model weights|kv cache|compute graph)\\?\"", make=_device_size),
@@ -231,7 +304,7 @@ RULES: tuple[Rule, ...] = (
     rule("memory-use", ("evicting a model to make space", "evicting model to make space"), key="evicting", level="info"),
     rule("layers-offloaded", ("too little memory to allocate any layers", "insufficient VRAM to load any model layers"), count=0, reason="no room for any layer"),
     rule("fit", "did not fit, applying backoff", r"did not fit, applying backoff(?:.*?backoff=(?P<number>[\d.]+))?", key="failed"),
-    rule("timeout", ("timed out waiting for llama runner", "timed out waiting for runner", "timed out waiting for llama-server"), r"timed out waiting for (?:llama )?(?:runner|llama-server)", reason="load"),
+    rule("timeout", ("timed out waiting for llama runner", "timed out waiting for runner", "timed out waiting for llama-server"), r"timed out waiting for (?:llama )?(?:runner|llama-server)(?! to start: context canceled)", reason="load"),
     rule("context-shift", "context limit hit - shifting", r"shifting\"?.*?limit=(?P<limit>\d+).*?input=(?P<of>\d+).*?keep=(?P<kept>\d+).*?discard=(?P<count>\d+)|context limit hit - shifting"),
     rule("config-ignored", ("kv cache requested but flash attention disabled", "quantized kv cache requested", "kv cache type not supported by model"), r"quantized kv cache requested but flash attention disabled|kv cache type not supported by model|quantized kv cache requested[^\n\"]*", key="kv_cache_type", level="warning"),
     rule("flash-attention", ("flash attention enabled but not supported", "enabling flash attention"), r"flash attention enabled but not supported by (?P<reason>\w+)|(?P<yes>enabling flash attention)", make=lambda m, f: [("flash-attention", {"on": bool(m["yes"]), "reason": f.get("reason")})]),
@@ -240,7 +313,7 @@ RULES: tuple[Rule, ...] = (
     rule("cache-reuse", "loading cache slot", r"loading cache slot", make=_loading_slot),
     rule("device-lost", ("cudart init failure", "cudaSetDevice err", "nvcuda init failure", "cuda driver library init failure", "unable to load cuda driver", "rocm init failure"), r"(?:init failure|cudaSetDevice err|unable to load cuda driver)[^\d\n]*(?P<code>\d+)?", api="cuda"),
     rule("generic-warning", "unable to refresh free memory", key="free-memory-unknown"),
-    rule("model-loaded", "runner started in", r"runner started in (?P<seconds>[\d.]+) seconds"),
+    rule("model-loaded", ("runner started in", "llama-server started in"), r"(?:runner|llama-server) started in (?P<seconds>[\d.]+) seconds"),
     rule("http", "[GIN]", r"\|\s*(?P<status>\d{3})\s*\|\s*(?P<took>[\d.hmsµun]+)\s*\|[^|]*\|\s*(?P<key>[A-Z]+)\s+\"(?P<name>[^\"]{1,200})\"", make=_gin),
     rule("placement", ("% GPU", "% CPU"), r"(?:(?<!\S)(?P<name>\S{1,120})\s{1,40}[0-9a-f]{12}\s{1,40}(?P<size>[\d.]+ ?[KMGT]?B)\s{1,40}|(?i:processor)[\s:|]{1,40})(?P<processor>\d+%(?:/\d+%)? (?:CPU/GPU|GPU|CPU))(?:\s+(?P<tokens>\d{3,8})\b)?", make=_ps),
     rule("window", "CONTEXT  ", r"^\W*CONTEXT\s+(?P<tokens>\d{3,8})\s*$", which="in-force", key="ps"),
