@@ -16,7 +16,7 @@ from probes.backends.standing import reload_steps
 from probes.evidence.errors import CtxDoctorError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet
-from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
+from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
 from probes.evidence.words import Words, words
 from probes.logs.machine import program_in
 from rules.engine import Closer, Judgement, openings
@@ -76,7 +76,8 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
             return front_steps(front, backend or "llama.cpp", step.variable, to, started or name or "MODEL")
         if backend == "llama-manager":
             return reload_steps(step.variable, to, name)
-        return change_steps(backend or "llama.cpp", step.variable, to, model=name)
+        in_model = step.variable == "ctx" and _window_of_model(evidence)
+        return change_steps(backend or "llama.cpp", step.variable, to, model=name, in_model=in_model)
 
     try:
         how, back = steps(value), steps(start)
@@ -90,6 +91,12 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
 
 def _lines(steps: Iterable[Words]) -> str:
     return "\n".join(one.english for one in steps)
+
+
+def _window_of_model(evidence: EvidenceSet) -> bool:
+    """Say whether the model brings its window with it: what is asked for is another than what its server would take by default."""
+    told = [one for record, one in evidence.of(WindowReading) if record.source == "server"]
+    return bool(told) and told[-1].asked is not None and told[-1].asked != told[-1].default
 
 
 def _by_its_own(variable: str) -> bool:

@@ -1210,16 +1210,23 @@ def _set_variable(located: _Located, name: str, value: str | None) -> list[str]:
 
 
 def change_steps(
-    backend: str, variable: str, value: Any, *, model: str | None = None, argv: Sequence[str] = ()
+    backend: str,
+    variable: str,
+    value: Any,
+    *,
+    model: str | None = None,
+    argv: Sequence[str] = (),
+    in_model: bool = False,
 ) -> tuple[Words, ...]:
     """Say in steps how one setting is changed on this server, the shortest way first; each step is a whole sentence with its command or line.
 
     Used where :func:`change_command` has no place to write it, and beside it for Ollama and LM Studio, which are rarely started by hand.
+    ``in_model``: the model itself sets it (a Modelfile), against which the server's environment does nothing.
     NotOfferedError if this server has no such setting.
     """
     named = model or "MODEL"
     if backend == "ollama":
-        return _ollama_steps(variable, value, named)
+        return _ollama_steps(variable, value, named, in_model=in_model)
     if backend == "lm-studio":
         return _lm_studio_steps(variable, value, named)
     if backend == "llama-manager":
@@ -1244,8 +1251,10 @@ def change_steps(
     )
 
 
-def _ollama_steps(variable: str, value: Any, model: str) -> tuple[Words, ...]:
+def _ollama_steps(variable: str, value: Any, model: str, *, in_model: bool = False) -> tuple[Words, ...]:
     steps: list[Words] = []
+    # its num_batch is both of its runner's batch sizes
+    variable = "batch" if variable == "ubatch" else variable
     parameter = next(((name, kind) for name, (v, kind) in MODELFILE.items() if v == variable), None)
     if parameter is not None:
         name, _kind = parameter
@@ -1269,7 +1278,7 @@ def _ollama_steps(variable: str, value: Any, model: str) -> tuple[Words, ...]:
                 ),
             ]
     flags = [f for f in _table("ollama").for_variable(variable) if f.env]
-    if flags:
+    if flags and not (in_model and parameter is not None):
         flag = flags[0]
         if value is None:
             steps.append(

@@ -34,7 +34,7 @@ from probes.evidence.errors import InputError, NotOfferedError
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Launch
 from probes.evidence.rungs import Criteria
-from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity
+from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, WindowReading
 from rules.verdict import Cost, NextTest
 from tests.backends.standing_like import LmStudioLike, OllamaLike, RouterLike
 from tests.backends.tiny_mlx import make_model
@@ -271,6 +271,28 @@ def test_ollamas_own_ways_go_before_the_environment_of_its_server():
     assert "PARAMETER num_ctx 4096" in made.undo
     kv = step.model_copy(update={"variable": "kv_type", "start": "f16", "to": "q8_0"})
     assert "OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve" in with_command(kv, evidence).command
+    # one number is both batch sizes of its runner
+    batch = step.model_copy(update={"variable": "ubatch", "start": 2048, "to": 512})
+    assert "PARAMETER num_batch 512" in with_command(batch, evidence).command
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "told"), [(4096, None, False), (4096, 8192, False), (None, None, True), (8192, 8192, True)]
+)
+def test_where_a_model_sets_its_window_the_environment_is_no_way_to_change_it(asked, default, told):
+    """It would do nothing: what the Modelfile says goes before it. Where the model sets none, both ways are told."""
+    step = NextTest(kind="change", variable="ctx", start=4096, to=16_384, cost=Cost(minutes=1), reason="")
+    evidence = EvidenceSet(
+        [
+            found(BackendIdentity(name="ollama"), source="server"),
+            found(ModelIdentity(name="m"), source="server"),
+            found(WindowReading(asked=asked, default=default), source="server"),
+        ]
+    )
+    made = with_command(step, evidence)
+    assert "PARAMETER num_ctx 16384" in made.command
+    assert ("OLLAMA_CONTEXT_LENGTH" in made.command) is told
+    assert ("OLLAMA_CONTEXT_LENGTH" in made.undo) is told
 
 
 def test_llama_manager_is_told_by_reload():

@@ -29,7 +29,7 @@ def test_the_recorded_load_and_its_answers():
     windows = {(one.which, one.tokens) for one in of_kind(events, "window")}
     assert {("default", 4096), ("asked", 2048), ("per-slot", 2048), ("in-force", 4096), ("trained", 8192)} <= windows
     assert ("asked", 4096) not in windows
-    assert {one.count for one in of_kind(events, "slots")} == {2}
+    assert {one.count for one in of_kind(events, "slots")} - {None} == {2}
     assert [(one.tokens, one.kept) for one in of_kind(events, "truncated")] == [(2703, 1026), (3017, 1026)]
     assert {(one.tokens, one.limit) for one in of_kind(events, "refused")} == {(2703, 2048), (3017, 2048)}
     crash = of_kind(events, "crash")
