@@ -21,6 +21,7 @@ from .frame import FRAME_LITERALS, Level, Line, read_line
 from .rule import EVENT_FIELDS, FAILURES, Fields, Found, Kind, Rule
 from .scan import Candidate, Scanner
 from .source import BLOCK, open_source, rotation
+from .starts import of_last_start
 
 Log = str | os.PathLike[str] | BinaryIO
 
@@ -337,8 +338,8 @@ def collect_log(
 ) -> tuple[list[LogEvent], LogSummary]:
     """Give a log's events, frequent ones folded so that there are at most ``max_events``, and a summary.
 
-    A folded event stands for ``count_seen`` lines up to ``last_line``; the first, the last and failures are kept longest. ``rotated`` reads
-    the rotated predecessors of a path before it. Errors as in :func:`read_log`.
+    A folded event stands for ``count_seen`` lines up to ``last_line``; the first, the last and failures are kept longest. Of what several starts
+    placed the last start's is kept. ``rotated`` reads the rotated predecessors of a path before it. Errors as in :func:`read_log`.
     """
     paths: list[Log] = [log]
     if rotated and isinstance(log, str | os.PathLike) and str(log) != "-":
@@ -391,7 +392,7 @@ def collect_log(
         folded=max(0, sum(counts.values()) - len(events)),
         counts=dict(sorted(counts.items())),
     )
-    return events, summary
+    return of_last_start(events), summary
 
 
 def _try_open(log: Log) -> Any:
