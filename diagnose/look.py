@@ -19,6 +19,7 @@ from probes.backends.settings_files import with_files
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
 from probes.evidence.machine import MemoryBudget
 from probes.evidence.records import Evidence, EvidenceSet, Payload, Source, found, not_found
+from probes.evidence.request import RequestError
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu import read_devices
 from probes.gpu.host import read_host
@@ -54,15 +55,16 @@ def recognised(http: Http, ui: Ui, *, hint: str | None, model: str | None, deadl
             return backend
 
 
-def awake(backend: Backend, ui: Ui) -> None:
+def awake(backend: Backend, ui: Ui) -> RequestError | None:
     """Have the model under test loaded before it is looked at, where a request loads it and what is to be seen of it is seen only then.
 
-    Why it could not be loaded is what the first request is told.
+    Gives why the server did not load it, in its own words.
     """
     if isinstance(backend, Ollama):
         ui.progress("the server loads its model", 0.0, "")
         with contextlib.suppress(CtxDoctorError):
-            backend.wake()
+            return backend.wake()
+    return None
 
 
 def at_machine(run: int, pid: int | None, when: str) -> Iterator[Evidence]:

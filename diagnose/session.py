@@ -37,6 +37,7 @@ from probes.evidence.request import TURNED_AWAY, Launch, RequestError, Restarted
 from probes.evidence.rungs import LadderPlan, RecallBase, RungResult, WayOfAsking
 from probes.evidence.subject import BackendIdentity, Configuration, ModelFile, ModelIdentity, WindowReading
 from probes.gpu.sampler import Sampler
+from probes.logs import tail_events
 from probes.process import ServerProcess
 
 LEAST_LOOK_S = 10.0
@@ -78,7 +79,7 @@ def _look(one: Walk) -> None:
     """Everything that is to be seen without sending a prompt; once a run."""
     backend = one.backend
     assert backend is not None
-    look.awake(backend, one.ui)
+    refused = look.awake(backend, one.ui)
     process, why = look.find_process(backend.holder())
     if "look" not in one.case.done_probes(one.run):
         one.case.make_room()
@@ -107,6 +108,12 @@ def _look(one: Walk) -> None:
         log_file = parse_command(process.argv, process.environment, backend.engine).settings.get("log_file")
         if log_file is not None and isinstance(log_file.value, str):
             one.log_paths.append(Path(process.cwd or ".") / log_file.value)
+    if refused is not None:
+        one.add(found(refused, source="measured", run=one.run, origin="load"))
+        # what it answers is what its runner printed: read as its log is
+        for event in tail_events(refused.message, "the server's answer"):
+            one.add(found(event, source="server", run=one.run, origin="load"))
+        raise CouldNotLookError(f"{backend.name} does not load the model: {refused.message}")
     one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent)
 
 

@@ -15,8 +15,9 @@ from probes.backends.children import LlamaChild, find_child
 from probes.backends.commands import parse_command, parse_modelfile
 from probes.backends.http import Http, count, is_loopback, seconds, text_of
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of, salted
-from probes.evidence.errors import CouldNotLookError, NotOfferedError
-from probes.evidence.request import Completion
+from probes.backends.refusals import type_refusal
+from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOfferedError
+from probes.evidence.request import Completion, RequestError
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
 
 DEFAULT_TIERS = ((47, 262_144), (23, 32_768), (0, 4_096))
@@ -164,11 +165,19 @@ class Ollama(OpenAiCompatible):
             )
         return models[0] if len(models) == 1 else {}
 
-    def wake(self) -> None:
-        """Load the model under test as its next request would, where it is not loaded. What Ollama says against it, the next request is told, too."""
-        if not self.running():
-            body = {"model": self.model_name(), "options": self._loads_with(), "stream": False}
-            self.http.post_json("/api/generate", body, deadline_s=LOAD_S)
+    def wake(self) -> RequestError | None:
+        """Load the model under test as its next request would, where it is not loaded; why that failed, where it did."""
+        if self.running():
+            return None
+        body = {"model": self.model_name(), "options": self._loads_with(), "stream": False}
+        reply = self.http.post_json("/api/generate", body, deadline_s=LOAD_S)
+        if reply.status < 400:
+            return None
+        try:
+            told: object = reply.json()
+        except BadAnswerError:
+            told = reply.text
+        return type_refusal(reply.status, told, round(reply.elapsed_s, 3))
 
     def _loads_with(self) -> dict[str, Any]:
         """Give the options that the model is loaded with, so that a request of ours does not load it anew with others."""
