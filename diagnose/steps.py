@@ -9,7 +9,7 @@ from typing import Any
 from diagnose.clients import steps_in_settings
 from diagnose.questions import QUESTIONS, question
 from diagnose.scripts import deaf_script
-from probes.backends.commands import as_text, change_command, change_steps, detect_backend
+from probes.backends.commands import as_text, change_command, change_steps, detect_backend, truncation_steps
 from probes.backends.flags import MODELFILE
 from probes.backends.fronts import front_steps
 from probes.backends.standing import reload_steps
@@ -62,7 +62,14 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
     start: Any = list(step.start) if isinstance(step.start, tuple) else step.start
     front, started = (identity.front, identity.front_model) if identity is not None else (None, None)
     deaf = deaf_script(argv)
-    if argv and deaf is None and front is None and not (backend == "ollama" and _by_its_own(step.variable)):
+    by_files = step.variable == "ctx" and backend == "text-generation-webui" and _loader(evidence) == "transformers"
+    if (
+        argv
+        and not by_files
+        and deaf is None
+        and front is None
+        and not (backend == "ollama" and _by_its_own(step.variable))
+    ):
         try:
             changed = change_command(argv, backend, step.variable, value)
         except CtxDoctorError:
@@ -74,6 +81,8 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
     def steps(to: Any) -> tuple[Words, ...]:
         if front is not None:
             return front_steps(front, backend or "llama.cpp", step.variable, to, started or name or "MODEL")
+        if by_files and isinstance(to, int):
+            return truncation_steps(name or "MODEL", to)
         if backend == "llama-manager":
             return reload_steps(step.variable, to, name)
         in_model = step.variable == "ctx" and _window_of_model(evidence)
@@ -87,6 +96,16 @@ def with_command(step: NextTest, evidence: EvidenceSet, backend_hint: str | None
         where = words("Inside {script}, which does not pass settings on to the server:", script=deaf)
         how, back = (where, *how), (where, *back)
     return step.model_copy(update={"command": _lines(how), "undo": _lines(back)})
+
+
+def _loader(evidence: EvidenceSet) -> str | None:
+    """Give what runs the model within a server of several loaders, in small letters: as the server says, else as it was told."""
+    told = [
+        (record.source == "server", str(setting.value).lower())
+        for record, one in evidence.of(Configuration)
+        if (setting := one.settings.get("loader")) is not None
+    ]
+    return max(told, key=lambda one: one[0])[1] if told else None
 
 
 def _lines(steps: Iterable[Words]) -> str:

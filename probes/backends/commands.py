@@ -790,6 +790,8 @@ def _settle(reader: _Reader, backend: str | None) -> None:
         _read_speculative_json(reader, spec)
     if backend == "tabbyapi":
         _read_tabby_cache(reader)
+    if backend == "text-generation-webui":
+        _read_webui_cache(reader)
     extra = reader.settings.get("extra_flags")
     if backend == "text-generation-webui" and extra is not None and isinstance(extra.value, str):
         _read_extra_flags(reader, extra)
@@ -833,20 +835,40 @@ def _read_speculative_json(reader: _Reader, spec: Setting) -> None:
     reader.put(["speculation"], str(told.get("method", "draft"))[:200], spec.raw)
 
 
-def _read_extra_flags(reader: _Reader, extra: Setting) -> None:
-    """Read what is handed on to the llama-server behind: ``--ctx-checkpoints 8`` or, older, ``flag1,flag2=value``. They stand last, so they win."""
-    text = extra.value.strip()[:MOST_WORD]
+def _own_flags(text: str) -> list[str]:
+    """Give the flags that are handed on to the llama-server behind: ``--ctx-checkpoints 8`` or, older, ``flag1,flag2=value``."""
+    text = text.strip()[:MOST_WORD]
+    if text[:1] in {'"', "'"} and text[-1:] == text[:1]:
+        text = text[1:-1].strip()
     if text.startswith("-"):
-        handed = split_command(text)
-    else:
-        handed = []
-        for part in (piece.strip() for piece in text.split(",")):
-            name, equals, value = part.partition("=")
-            if name:
-                handed += [("--" if len(name) > 3 else "-") + name, *([value] if equals else [])]
-    read = parse_command(["llama-server", *handed], None, "llama.cpp", source=reader.source)
+        return split_command(text)
+    handed: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        name, equals, value = part.partition("=")
+        if name:
+            handed += [("--" if len(name) > 3 else "-") + name, *([value] if equals else [])]
+    return handed
+
+
+def _read_extra_flags(reader: _Reader, extra: Setting) -> None:
+    """Read what is handed on to the llama-server behind. It stands last, so it wins."""
+    read = parse_command(["llama-server", *_own_flags(extra.value)], None, "llama.cpp", source=reader.source)
     for variable, setting in read.settings.items():
         reader.put([variable], setting.value, f"{extra.raw[:40]}… {setting.raw}" if len(extra.raw) > 40 else extra.raw)
+
+
+def _read_webui_cache(reader: _Reader) -> None:
+    """Read ``fp16``, and ExLlamaV3's bits: ``q6``, or ``q4_q8`` for keys and values."""
+    setting = reader.settings.get("kv_type_k")
+    if setting is None or not isinstance(setting.value, str):
+        return
+    value = setting.value.strip().lower()
+    bits = re.fullmatch(r"q(\d)(?:_q(\d))?", value)
+    if bits:
+        reader.put(["kv_type_k"], f"exl-q{bits[1]}", setting.raw)
+        reader.put(["kv_type_v"], f"exl-q{bits[2] or bits[1]}", setting.raw)
+    elif value == "fp16":
+        reader.put(["kv_type_k", "kv_type_v"], "f16", setting.raw)
 
 
 def _read_tabby_cache(reader: _Reader) -> None:
@@ -1045,6 +1067,12 @@ def change_command(argv: Sequence[str], backend: str | None, variable: str, valu
         raise NotOfferedError("LM Studio's server takes no settings of a model; they belong to lms load")
     table = _table(name)
     flags = table.for_variable(variable)
+    if name == "text-generation-webui":
+        loader = _loader_of(located)
+        if variable == "ctx" and loader == "transformers":
+            raise NotOfferedError("the Transformers loader takes no --ctx-size; it cuts to what the model's files say")
+        if loader in {None, "llama.cpp"} and (not flags or _is_handed_on(located, variable)):
+            return _hand_on(located, table, variable, value)
     if not flags:
         raise NotOfferedError(f"{name} has no command-line setting for {variable}")
     if name in {"llama.cpp", "ik_llama.cpp", "beellama.cpp"}:
@@ -1055,6 +1083,36 @@ def change_command(argv: Sequence[str], backend: str | None, variable: str, valu
         once = change_command(argv, name, "kv_type_k", value)
         return change_command(once, name, "kv_type_v", value)
     return _change(located, table, flags, value)
+
+
+def _loader_of(located: _Located) -> str | None:
+    """Give the loader that text-generation-webui is told to take, in small letters; None where it chooses by the model."""
+    told = parse_command(located.words, None, "text-generation-webui").settings.get("loader")
+    return told.value.lower() if told is not None and isinstance(told.value, str) else None
+
+
+def _handed_on(located: _Located) -> list[str]:
+    """Give what text-generation-webui hands on to its llama-server, as that one's own flags."""
+    reader = parse_command(located.words, None, "text-generation-webui").settings.get("extra_flags")
+    return _own_flags(reader.value) if reader is not None and isinstance(reader.value, str) else []
+
+
+def _is_handed_on(located: _Located, variable: str) -> bool:
+    """Say whether a setting stands among them: they come last, so they win."""
+    names = ("kv_type_k", "kv_type_v") if variable == "kv_type" else (variable,)
+    read = parse_command(["llama-server", *_handed_on(located)], None, "llama.cpp").settings
+    return any(name in read for name in names)
+
+
+def _hand_on(located: _Located, table: _Table, variable: str, value: Any) -> list[str]:
+    """Change a setting among the flags that are handed on to the llama-server."""
+    changed = change_command(["llama-server", *_handed_on(located)], "llama.cpp", variable, value)[1:]
+    flags = table.for_variable("extra_flags")
+    if not changed:
+        return _change(located, table, flags, None)
+    # argparse takes one word that begins with a dash for a flag of its own
+    words_left = _locate(_change(located, table, flags, None)).words
+    return [*words_left, f"--extra-flags={as_text(changed)}"]
 
 
 def _llama_special(located: _Located, table: _Table, variable: str, value: Any, backend: str) -> list[str] | None:
@@ -1142,6 +1200,8 @@ def _rewritten(item: _Occurrence, spelling: str, value: Any) -> list[str]:
             return [name]
         if wanted_off:
             return [_same_length(name, flag.off)] if flag.off else []
+        if not flag.names:
+            return []
         return [_same_length(name, flag.names), *([] if flag.kind == "switch" else [_written(flag, value)])]
     text = _written(flag, value)
     if item.text is None and flag.bare is not None and value == flag.bare:
@@ -1170,6 +1230,8 @@ def _add(located: _Located, flags: Sequence[Flag], value: Any) -> list[str]:
     if value is None:
         return located.words
     flag = flags[0]
+    if not flag.names and flag.kind == "switch" and flag.off:
+        return [*located.words, flag.off[0]] if value in (False, "off") else located.words
     if not flag.names:
         if not flag.env:
             raise NotOfferedError(f"{flag.variables[0]} has no place in this command")
@@ -1247,6 +1309,18 @@ def change_steps(
         words(
             "Add this to the command that starts the server: {flags}",
             flags=as_text([w for w in changed if w != "SERVER"]),
+        ),
+    )
+
+
+def truncation_steps(model: str, tokens: int) -> tuple[Words, ...]:
+    """Say how the length is changed to which text-generation-webui's Transformers loader cuts."""
+    named = re.sub(r"([.+*?()\[\]{}^$|\\])", r"\\\1", model.replace("\\", "/").rsplit("/", 1)[-1])
+    return (
+        words(
+            "Write this into config-user.yaml in its folder of models, and load the model again: {lines}. Its Transformers loader takes no "
+            "--ctx-size; prompts are cut to what the model's own files say.",
+            lines=f"{{{named}$: {{truncation_length: {tokens}}}}}",
         ),
     )
 

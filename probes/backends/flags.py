@@ -486,18 +486,22 @@ TABBYAPI: tuple[Flag, ...] = (
     _flag("port", "int", "--port"),
 )
 
+_TEXTGEN_TYPES = MappingProxyType({"f16": "fp16", "q8_0": "q8_0", "q4_0": "q4_0"})
+"""Its llama.cpp loader hands no other type on, without a word (modules/llama_cpp_server.py of 4.7.3)."""
+
 TEXT_GENERATION_WEBUI: tuple[Flag, ...] = (
     _flag("model_path", "text", "--model"),
     _flag("loader", "text", "--loader"),
     _flag("ctx", "int", "--ctx-size --n_ctx --max_seq_len"),
     _flag("gpu_layers", "layers", "--gpu-layers --n-gpu-layers"),
-    _flag("kv_type_k kv_type_v", "text", "--cache-type --cache_type"),
+    _flag("kv_type_k kv_type_v", "text", "--cache-type --cache_type", writes=_TEXTGEN_TYPES),
     _flag("tensor_split", "floats", "--tensor-split --gpu-split"),
     _flag("batch", "int", "--batch-size"),
     _flag("ubatch", "int", "--ubatch-size"),
     _flag("parallel", "int", "--parallel"),
-    _flag("split_mode", "switch", "--row-split"),
-    _flag("kv_offload", "switch", "--kv-offload", off="--no-kv-offload"),
+    _flag("split_mode", "text", "--split-mode"),
+    _flag("split_mode", "switch", "--row-split"),  # before 2026
+    _flag("kv_offload", "switch", "", off="--no-kv-offload"),
     _flag("cpu_moe", "switch", "--cpu-moe"),
     _flag("fit_target_mib", "floats", "--fit-target"),
     _flag("mmproj", "text", "--mmproj"),
@@ -506,10 +510,10 @@ TEXT_GENERATION_WEBUI: tuple[Flag, ...] = (
     _flag("draft_ctx", "int", "--ctx-size-draft"),
     _flag("draft_gpu_layers", "layers", "--gpu-layers-draft"),
     _flag("speculation", "text", "--spec-type"),
-    _flag("mmap", "switch", "--mmap", off="--no-mmap"),
+    _flag("mmap", "switch", "", off="--no-mmap"),
     _flag("mlock", "switch", "--mlock"),
-    _flag("rope_freq_base", "float", "--rope-freq-base --rope_freq_base"),
     _flag("threads", "int", "--threads"),
+    _flag("threads_batch", "int", "--threads-batch"),
     _flag("ik", "switch", "--ik"),
     _flag("extra_flags", "text", "--extra-flags"),
     _flag("port", "int", "--api-port"),

@@ -139,12 +139,13 @@ def _named(process: ServerProcess, backend: str | None, command: Configuration) 
     elif backend == "tabbyapi":
         wanted = [(given or "config.yml", "tabbyapi")]
     elif backend == "text-generation-webui":
-        user = next((w.partition("=")[2] for w in process.argv if w.startswith("--user-data-dir=")), "user_data")
+        user = _after(process.argv, "--user-data-dir") or "user_data"
+        models = _after(process.argv, "--model-dir") or f"{user}/models"
         wanted = [
             (f"{user}/CMD_FLAGS.txt", "cmd-flags"),
             ("CMD_FLAGS.txt", "cmd-flags"),
             (_after(process.argv, "--settings") or f"{user}/settings.yaml", "text-generation-webui"),
-            (f"{user}/models/config-user.yaml", "text-generation-webui-models"),
+            (f"{models}/config-user.yaml", "text-generation-webui-models"),
             ("models/config-user.yaml", "text-generation-webui-models"),
         ]
     elif backend in {"llama-cpp-python", "vllm", "sglang"} and given:
@@ -373,7 +374,8 @@ def _of_model(data: Mapping[str, Any], model: str) -> Configuration:
     for key, told in data.items():
         plain = re.sub(r"\\(.)", r"\1", key.removeprefix("^").removesuffix("$"))
         if plain.lower() == model.lower() and isinstance(told, dict):
-            return parse_named(told, "text-generation-webui")
+            read = parse_named(told, "text-generation-webui")
+            return read.model_copy(update={"settings": {**read.settings, **_textgen(told, None).settings}})
     return Configuration()
 
 

@@ -24,11 +24,6 @@ from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOffered
 from probes.evidence.request import Completion, RequestError
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
 
-_NO_MODEL = "text-generation-webui has no model loaded; load one, then look again"
-_NOT_LOADED = (
-    "text-generation-webui names a model but has none loaded: it could not be loaded, ended, or was unloaded when idle; "
-    "its log says which; load one, then look again"
-)
 _INFO = "/v1/internal/model/info"
 LEAST_FRONT, MOST_FRONT = 256, 8192
 """Words of the message that is dropped when a window is measured: a shorter one is no sign, a longer one costs more than several requests."""
@@ -77,15 +72,15 @@ class TextGenerationWebui(OpenAiCompatible):
         told = self.ask_object(_INFO)
         name = text_of(told.get("model_name"), 500)
         if name is None or name == "None":
-            raise NotOfferedError(_NO_MODEL)
+            raise NotOfferedError("text-generation-webui has no model loaded; load one, then look again")
         if told.get("loader") == "llama.cpp":
             gone = self._childless()
             if gone is not None:
                 if gone:
-                    raise NotOfferedError(_NOT_LOADED)
+                    raise _only_named()
                 return name
         if self.cut_at() == 0:
-            raise NotOfferedError(_NOT_LOADED)
+            raise _only_named()
         return name
 
     def _childless(self) -> bool | None:
@@ -199,12 +194,19 @@ class TextGenerationWebui(OpenAiCompatible):
         return self.number_from("/v1/internal/token-count", {"text": text}, "length")
 
     def configuration(self) -> Configuration:
-        """The child's command line; a cache type that the loader does not know is not handed on, so none is the whole type."""
-        found = self.child().configuration
-        settings = dict(found.settings)
-        for name in ("kv_type_k", "kv_type_v"):
-            settings.setdefault(name, Setting(value="f16", source="server", raw="(none handed on to llama-server)"))
-        return found.model_copy(update={"settings": settings})
+        """The loader, and the child's command line; a cache type that the loader does not know is not handed on, so none is the whole type."""
+        loader = self.loader()
+        settings = {"loader": Setting(value=loader, source="server", raw=_INFO)} if loader else {}
+        try:
+            found = self.child().configuration
+        except NotOfferedError:
+            if loader in {None, "llama.cpp"}:
+                raise
+            return Configuration(settings=settings)
+        whole = Setting(value="f16", source="server", raw="(none is handed on to llama-server)")
+        types = {name: whole for name in ("kv_type_k", "kv_type_v") if name not in found.settings}
+        # nobody starts that command: text-generation-webui's own is what is changed
+        return found.model_copy(update={"settings": {**found.settings, **types, **settings}, "command": None})
 
     # -- tokens -----------------------------------------------------------------------------------------------------------------------------
 
@@ -365,6 +367,13 @@ class TextGenerationWebui(OpenAiCompatible):
             time.sleep(pause)
             told = child.busy()
         return told
+
+
+def _only_named() -> NotOfferedError:
+    return NotOfferedError(
+        "text-generation-webui names a model but has none loaded: it could not be loaded, ended, or was unloaded when idle; its log says which; "
+        "load one, then look again"
+    )
 
 
 def _after(argv: Sequence[str], flag: str) -> str | None:

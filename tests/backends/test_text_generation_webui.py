@@ -12,17 +12,23 @@ from typing import Any
 
 import pytest
 
+from diagnose.steps import with_command
 from probes.backends import text_generation_webui as module
 from probes.backends.base import Ask, Backend
 from probes.backends.children import LlamaChild
+from probes.backends.commands import change_command, parse_command, truncation_steps
 from probes.backends.http import Http
 from probes.backends.recognise import MOST_GETS, recognise
+from probes.backends.settings_files import with_files
 from probes.base import ProbeContext
 from probes.counting import counter_for
-from probes.evidence.errors import NotOfferedError, ServerDiedError
+from probes.evidence.errors import NotOfferedError, RefusedSettingError, ServerDiedError
+from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import TruncationReading
-from probes.evidence.subject import Configuration, WindowReading
+from probes.evidence.subject import BackendIdentity, Configuration, ModelIdentity, Setting, WindowReading
+from probes.process import ServerProcess
 from probes.truncation import TruncationProbe
+from rules.verdict import Cost, NextTest
 from tests.diagnose.llama_like import _PIECE
 
 from .loopback import Loopback, _Handler
@@ -161,8 +167,8 @@ def asked(server: Webui) -> Iterator[Backend]:
 
 def probed(backend: Backend, window: int) -> TruncationReading:
     context = ProbeContext(backend=backend, counter=counter_for(backend), ends_at=time.monotonic() + 600)
-    found = [one.payload() for one in TruncationProbe(window).collect(context) if one.data is not None]
-    return next(one for one in found if isinstance(one, TruncationReading))
+    told = [one.payload() for one in TruncationProbe(window).collect(context) if one.data is not None]
+    return next(one for one in told if isinstance(one, TruncationReading))
 
 
 @pytest.mark.parametrize("cut_at", [600, 1024, 8192, 32_768, 100_003])
@@ -310,8 +316,6 @@ def child_of(window: int) -> LlamaChild:
 
 def test_the_model_is_found_where_the_process_keeps_it(monkeypatch, tmp_path):
     """Below --model-dir, else below user_data/models of its working folder."""
-    from probes.process import ServerProcess
-
     for flags, folder in (
         ((), "user_data/models"),
         (("--model-dir", "elsewhere"), "elsewhere"),
@@ -325,3 +329,102 @@ def test_the_model_is_found_where_the_process_keeps_it(monkeypatch, tmp_path):
         )
         with asked(Webui("Transformers", WINDOW)) as backend:
             assert backend.model_identity().path == str(place)
+
+
+# --- its command line (modules/shared.py, modules/llama_cpp_server.py of 4.7.3) --------------------------------------------------------------
+
+STARTED = ("python", "server.py", "--api", "--model", "m.gguf", "--ctx-size", "4096")
+
+
+@pytest.mark.parametrize(
+    ("more", "variable", "value", "expected"),
+    [
+        ((), "ctx", 8192, [*STARTED[:-1], "8192"]),
+        ((), "kv_type", "q8_0", [*STARTED, "--cache-type", "q8_0"]),
+        (("--cache-type", "q4_0"), "kv_type", "f16", [*STARTED, "--cache-type", "fp16"]),
+        ((), "split_mode", "row", [*STARTED, "--split-mode", "row"]),
+        ((), "mmap", False, [*STARTED, "--no-mmap"]),
+        (("--no-mmap",), "mmap", True, list(STARTED)),
+        ((), "mmap", True, list(STARTED)),
+        ((), "rope_freq_base", 1e6, [*STARTED, "--extra-flags=--rope-freq-base 1000000"]),
+        ((), "flash_attention", "off", [*STARTED, "--extra-flags=-fa off"]),
+        (
+            ("--extra-flags", "--swa-full --ctx-checkpoints 8"),
+            "ctx_checkpoints",
+            4,
+            [*STARTED, "--extra-flags=--swa-full --ctx-checkpoints 4"],
+        ),
+        (("--extra-flags=--ctx-size 9000",), "ctx", 2048, [*STARTED, "--extra-flags=--ctx-size 2048"]),
+        (("--extra-flags=--swa-full",), "swa_full", None, list(STARTED)),
+    ],
+)
+def test_only_flags_that_it_takes_are_written(more, variable, value, expected):
+    """It ends at a flag that it does not know; what only its llama-server takes is handed on, as one word with its equals sign."""
+    changed = change_command([*STARTED, *more], None, variable, value)
+    assert changed == expected
+    if value is not None:
+        name = "kv_type_k" if variable == "kv_type" else variable
+        read = parse_command(changed).settings.get(name)
+        assert read is None or read.value == value
+
+
+def test_what_it_would_leave_out_or_not_take_is_not_written():
+    """A cache type that is not handed on; a window for a loader that takes none."""
+    with pytest.raises(RefusedSettingError):
+        change_command(STARTED, None, "kv_type", "q5_1")
+    with pytest.raises(NotOfferedError):
+        change_command([*STARTED, "--loader", "Transformers"], None, "ctx", 8192)
+    with pytest.raises(NotOfferedError):
+        change_command([*STARTED, "--loader", "ExLlamav3"], None, "rope_freq_base", 1e6)
+    [step] = truncation_steps("folder/Q-2.5 (x)", 8192)
+    assert r"{Q-2\.5 \(x\)$: {truncation_length: 8192}}" in step.english
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("fp16", ("f16", "f16")),
+        ("q8_0", ("q8_0", "q8_0")),
+        ("q6", ("exl-q6", "exl-q6")),
+        ("q4_q8", ("exl-q4", "exl-q8")),
+    ],
+)
+def test_cache_types_are_read_as_each_loader_means_them(text, types):
+    """llama.cpp's by name, ExLlamaV3's by bits, keys before values."""
+    settings = parse_command(["python", "server.py", "--api", "--cache-type", text]).settings
+    assert tuple(settings[name].value for name in ("kv_type_k", "kv_type_v")) == types
+
+
+def test_its_file_of_models_is_read_where_it_keeps_them(tmp_path):
+    """Beside the models, wherever --model-dir puts them; a length to cut to is among its settings."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "config-user.yaml").write_text("tiny-hf$:\n  truncation_length: 4096\n")
+    argv = ("python", "server.py", "--model", "tiny-hf", "--model-dir", "elsewhere")
+    settings = with_files(ServerProcess(1, 0.0, argv, {}, str(tmp_path)), "text-generation-webui").settings
+    assert (settings["truncation_length"].value, settings["truncation_length"].source) == (4096, "file")
+
+
+def test_the_next_test_says_where_that_loader_takes_its_window_from():
+    """Not on the command line, where it would change nothing."""
+    step = NextTest(kind="change", variable="ctx", start=2048, to=4096, reason="x", cost=Cost(minutes=1))
+    evidence = EvidenceSet(
+        [
+            found(
+                BackendIdentity(name="text-generation-webui", url="http://127.0.0.1:1"),
+                source="server",
+                run=1,
+                origin="x",
+            ),
+            found(ModelIdentity(name="tiny-hf"), source="server", run=1, origin="x"),
+            found(parse_command([*STARTED]), source="process", run=1, origin="process 1"),
+            found(
+                Configuration(settings={"loader": Setting(value="Transformers", source="server")}),
+                source="server",
+                run=1,
+                origin="x",
+            ),
+        ]
+    )
+    told = with_command(step, evidence)
+    assert "{tiny-hf$: {truncation_length: 4096}}" in told.command
+    assert "truncation_length: 2048" in told.undo
