@@ -10,7 +10,14 @@ from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet
 from probes.evidence.replay import FreshReplay
-from probes.evidence.request import TURNED_AWAY, ConcurrencyTrial, RequestError, Restarted, TornStream
+from probes.evidence.request import (
+    TURNED_AWAY,
+    ConcurrencyTrial,
+    RequestError,
+    Restarted,
+    TornStream,
+    TruncationReading,
+)
 from probes.evidence.rungs import LadderFound, RungResult, WayOfAsking, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
@@ -19,6 +26,8 @@ from probes.ladder.flaky import trial_in_words
 
 USED_UP = words("the budget was used up before; give a larger one with --budget").english
 """Why a probe was not begun where hardly any time was left."""
+CUT = 0.9
+"""With less than this share of a text processed, some was lost: what is above may be the difference between two counts."""
 GROWN = 256 * MIB
 SLOWED = 0.75
 
@@ -69,6 +78,19 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if replay is not None:
         said.append(replay_in_words(replay))
     said += by_meaning_in_words(evidence)
+    probe = evidence.last(TruncationReading)
+    if probe is not None and probe.verdict == "truncated" and probe.below_sent and probe.window:
+        left = probe.below_processed if probe.below_processed is not None else probe.below_sent
+        if left < CUT * probe.below_sent:
+            said.append(
+                words(
+                    "Text is lost on the way, without an error: of {sent} tokens that fit into the window of {window}, {left} were processed. "
+                    "Either the server has another limit for requests than the window that it tells, or something between it and this program cuts.",
+                    sent=f"{probe.below_sent:,}",
+                    window=f"{probe.window:,}",
+                    left=f"{left:,}",
+                )
+            )
     torn = evidence.last(TornStream)
     if torn is not None:
         said.append(torn_in_words(torn))

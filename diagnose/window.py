@@ -33,6 +33,8 @@ class LengthVerdict:
     why: tuple[Words, ...] = ()
     lives: bool = False
     """Whether the server lives, where ``died`` says what was lost: then it was the connection alone."""
+    cut: int | None = None
+    """Tokens that were left of the text where it was cut without an error."""
 
     def holds(self, repeats: int) -> bool:
         """Say whether all three hold, as often in a row as the criteria ask."""
@@ -56,7 +58,8 @@ class WindowVerdict:
 
 def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: RecallBase | None) -> LengthVerdict:
     """Judge one length. ``attempts`` are of one rung, oldest first."""
-    tokens = min(one.input_tokens for one in attempts)
+    # what was cut on the way is judged at the length that was sent, and not at what was left of it
+    tokens = min(one.rung if one.error_kind == "truncated" else one.input_tokens for one in attempts)
     why: list[Words] = []
     bad = [one for one in attempts if one.result != "passed"]
     late = [one for one in bad if one.result == "timeout"]
@@ -104,6 +107,7 @@ def judge_length(attempts: Sequence[RungResult], criteria: Criteria, base: Recal
         bool(late),
         tuple(why),
         lives=gone is not None and gone.result != "died",
+        cut=next((one.input_tokens for one in bad if one.error_kind == "truncated"), None),
     )
 
 
@@ -293,12 +297,13 @@ def _statement(
             (one for one in lengths if one.tokens > verified and False in (one.fits, one.fast_enough, one.recalls)),
             None,
         )
-        if failed is None:
-            return words(
+        if failed is None or failed.cut is not None:
+            passed = words(
                 "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall.",
                 tokens=f"{verified:,}",
                 times=times,
             )
+            return passed if failed is None else words("{passed} {above}", passed=passed, above=_failing(failed))
         if failed.died is not None and failed.lives:
             return words(
                 "This model, backend, cache and hardware passed {tokens} tokens {times} with the required speed and recall; "
@@ -379,6 +384,12 @@ def _statement(
 def _failing(failed: LengthVerdict) -> Words:
     """Say in a sentence of its own what became of a length that did not hold."""
     tokens = f"{failed.tokens:,}"
+    if failed.cut is not None:
+        return words(
+            "Text of {failed} tokens was cut to {kept} without an error: the model does not see the rest.",
+            failed=tokens,
+            kept=f"{failed.cut:,}",
+        )
     if failed.died is not None and failed.lives:
         return words(
             "At {failed} tokens the connection was cut while the server lives, which proves no limit of the server: {error}",

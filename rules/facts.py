@@ -369,6 +369,9 @@ TRUNCATION = Fact(
     choices=("none", "refused", "truncated"),
 )
 TRUNCATED_SEEN = _yes("truncation.seen", words("A prompt was cut without an error"))
+TRUNCATED_BELOW = _yes(
+    "truncation.below_window", words("A prompt that fits into the window that is told was cut without an error")
+)
 TRUNCATION_RULE = Fact("truncation.rule", str, words("Known rule that the cut follows"))
 SENT_TOKENS = _tokens("request.sent_tokens", words("Tokens sent"))
 PROCESSED_TOKENS = _tokens("request.processed_tokens", words("Tokens of the prompt that the server counted"))

@@ -24,6 +24,7 @@ from rules.facts import (
     TOTAL_IS_DEFAULT,
     TOTAL_OF_WINDOW,
     TOTAL_TOKENS,
+    TRUNCATED_BELOW,
     TRUNCATED_SEEN,
     TRUNCATION,
     TRUNCATION_RULE,
@@ -115,6 +116,17 @@ def shifted(sight: Sight) -> Iterator[Reading]:
     if not seen and window is not None and answered:
         fits = all(rung.input_tokens + rung.output_tokens <= window.value for _, rung in answered)
         yield reading(CONTEXT_SHIFT_SEEN, False if fits else None, answered[-1][0])
+
+
+@derivation(reads=(TruncationReading, RungResult), gives=(TRUNCATED_BELOW,))
+def cut_below_the_window(sight: Sight) -> Iterator[Reading]:
+    """Say whether text was lost of a prompt that fits into the window that the server tells: then something cuts at another length."""
+    for evidence, probe in sight.of(TruncationReading):
+        if probe.below_sent and probe.below_processed is not None and probe.verdict != "unknown":
+            yield reading(TRUNCATED_BELOW, probe.below_processed < CUT * probe.below_sent, evidence)
+    for evidence, rung in sight.of(RungResult):
+        if rung.error_kind == "truncated" and rung.window and rung.rung <= rung.window:
+            yield reading(TRUNCATED_BELOW, True, evidence)
 
 
 @derivation(reads=(LogEvent,), needs=(PROCESSED_OF_SENT, TRUNCATION, NOT_CUT), gives=(TRUNCATED_SEEN,))

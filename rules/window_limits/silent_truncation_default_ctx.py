@@ -2,7 +2,7 @@
 
 What it looks for
     A prompt that was cut without an error, in a server where nobody set a window or where the way in that was used has a default of its own, and
-    a count of processed tokens that is one of the common defaults.
+    a count of processed tokens that is one of the common defaults; or a prompt that fits into the window that is told and was cut all the same.
 
 Why it happens
     Servers and front ends take a small window where none is set, by design: it loads everywhere. A prompt that is longer loses its beginning or its
@@ -37,6 +37,7 @@ from rules.facts import (
     TOLD_WHEN,
     TOLD_WINDOW_SET,
     TOLD_WORSE_WHEN,
+    TRUNCATED_BELOW,
     TRUNCATED_SEEN,
     WINDOW_IN_FORCE,
     WINDOW_IS_DIVIDED,
@@ -57,6 +58,11 @@ RULE = Rule(
             if_true=-FAIR,
         ),
         Clue(words("A prompt was cut without an error."), TRUNCATED_SEEN.is_(True), if_true=FAIR, if_false=-STRONG),
+        Clue(
+            words("A prompt that fits into the window that is told was cut all the same."),
+            TRUNCATED_BELOW.is_(True),
+            if_true=FAIR,
+        ),
         Clue(
             words("The tokens processed are a common default window."),
             PROCESSED_IS_DEFAULT.is_(True),
@@ -109,7 +115,26 @@ RULE = Rule(
     ),
     tests=(
         Test(
+            variable="the way to the server",
+            kind="habit",
+            to="the server's own address, with nothing between",
+            minutes=5,
+            when=TRUNCATED_BELOW.is_(True),
+            reason=words(
+                "Send the same prompt to the server itself, past every proxy, gateway and front end, and compare the prompt tokens that the answer counts: "
+                "where all are counted, what stood between cuts the text; where they are not, the server has a limit of its own for requests."
+            ),
+            expects=(
+                Expect(
+                    "silent-truncation-default-ctx",
+                    NOT_CUT.is_(True),
+                    words("All tokens are processed: what stood between cut the text."),
+                ),
+            ),
+        ),
+        Test(
             variable="ctx",
+            when=any_of(TRUNCATED_BELOW.is_(False), PROCESSED_IS_DEFAULT.is_(True)),
             start=WINDOW_IN_FORCE,
             to=Computed(
                 words("the wanted window, else twice the tokens sent, at most the trained one"),

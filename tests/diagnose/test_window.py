@@ -6,9 +6,12 @@ import pytest
 
 from diagnose.case import Case
 from diagnose.document import _rung
+from diagnose.findings import said_by_probes
 from diagnose.options import RunOptions
 from diagnose.running import begin
 from diagnose.window import judge_length, judge_window, other_criteria, passes, reaches
+from probes.evidence.records import EvidenceSet, found
+from probes.evidence.request import TruncationReading
 from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, DepthHit, RecallBase, RungResult
 
 BASE = RecallBase(style="question", at_tokens=1024, hit=27, asked=27, able=True, constraints_met=3, constraints_asked=3)
@@ -57,8 +60,9 @@ def test_a_length_that_does_everything_holds_three_times_in_a_row():
         ({"result": "died", "error": "gone", "error_kind": "connection-lost"}, Criteria(), (False, None, None), "went away: gone"),
         ({"result": "failed", "error": "gone", "error_kind": "connection-lost"}, Criteria(), (False, None, None), "proves no limit of the server: gone"),
         ({"result": "timeout", "error": "…", "error_kind": "timeout"}, Criteria(), (None, False, None), "no answer came in time"),
+        ({"result": "failed", "error": "…", "error_kind": "truncated", "input_tokens": 900}, Criteria(), (False, None, None), "12,000 tokens was cut to 900"),
     ],
-    ids=["slow", "late-first-token", "forgets", "breaks-rules", "refused", "died", "cut", "timeout"],
+    ids=["slow", "late-first-token", "forgets", "breaks-rules", "refused", "died", "lost", "timeout", "cut"],
 )  # fmt: skip
 def test_each_verdict_stands_on_its_own_and_the_statement_names_the_kind(changes, criteria, verdict, said):
     """Law: slow and forgetful are no failures of capacity, a timeout proves none; what was proved below stands, with what is above it by its kind."""
@@ -91,6 +95,10 @@ def test_a_model_that_cannot_do_the_test_is_searched_by_what_can_be_told():
         ({"result": "failed", "error": "gone", "error_kind": "connection-lost"}, "cut while the server lives"),
         ({"result": "died", "error": "gone", "error_kind": "connection-lost"}, "the server went away: gone"),
         ({"result": "refused", "error": "too long"}, "9,000 tokens did not run"),
+        (
+            {"result": "failed", "error": "…", "error_kind": "truncated", "input_tokens": 900},
+            "Text of 9,000 tokens was cut to 900 without an error",
+        ),
         ({"result": "timeout", "error": "…", "error_kind": "timeout"}, "no answer came in time"),
         ({"generation_tps": 3.0}, "run but are too slow"),
     ],
@@ -169,3 +177,21 @@ def test_a_text_that_ends_a_little_before_the_wanted_length_reaches_it(tokens, a
     assert reaches(tokens, aim) is there
     results = [rung(aim, attempt, input_tokens=tokens) for attempt in (1, 2, 3)]
     assert (window_of(results, target_input=aim).target_reached is True) is there
+
+
+@pytest.mark.parametrize(("left", "said"), [(900, True), (3949, False), (None, False)])
+def test_text_that_is_lost_below_the_window_is_said_first_of_all(left, said):
+    """Law: what was measured to be cut within the window that is told stands among the notes, whatever causes are named."""
+    probe = TruncationReading(
+        verdict="truncated",
+        sent=4758,
+        processed=900,
+        window=4096,
+        below_sent=3949 if left else None,
+        below_processed=left,
+    )
+    evidence = EvidenceSet([found(probe, source="measured")])
+    notes = [one.english for one in said_by_probes(evidence)]
+    assert (
+        any("of 3,949 tokens that fit into the window of 4,096, 900 were processed" in note for note in notes) is said
+    )
