@@ -39,6 +39,7 @@ class _Kept:
     tps_low: float | None
     tps_high: float | None
     tokens_high: int | None
+    slot_high: int | None
     signature: tuple[Any, ...]
     order: int
 
@@ -53,20 +54,24 @@ class _Kept:
         self.tps_low = min(lows, default=None)
         self.tps_high = max(highs, default=None)
         self.tokens_high = max(most, default=None)
+        slots = [slot for slot in (self.slot_high, other.slot_high) if slot is not None]
+        self.slot_high = max(slots, default=None)
 
     def done(self) -> LogEvent:
         """Give the event with what was folded into it."""
         if self.seen == self.event.count_seen and self.last == self.event.last_line:
             return self.event
-        return self.event.model_copy(
-            update={
-                "count_seen": self.seen,
-                "last_line": self.last,
-                "tps_low": self.tps_low,
-                "tps_high": self.tps_high,
-                "tokens_high": self.tokens_high,
-            }
-        )
+        update = {
+            "count_seen": self.seen,
+            "last_line": self.last,
+            "tps_low": self.tps_low,
+            "tps_high": self.tps_high,
+            "tokens_high": self.tokens_high,
+        }
+        if self.event.which == "per-slot" and self.event.count is None and self.slot_high:
+            # slots are numbered from 0: the highest number says how many there are at least
+            update["count"] = self.slot_high + 1
+        return self.event.model_copy(update=update)
 
 
 @dataclass(slots=True)
@@ -134,6 +139,7 @@ class Folder:
             event.tps,
             event.tps,
             event.tokens,
+            event.slot,
             self._signature(event),
             self._order,
         )

@@ -50,7 +50,7 @@ _COMMAND = re.compile(
     rf"(?:^|[\s\"'`(:$>])((?:[A-Z][A-Z0-9_]{{0,60}}=\S{{1,200}}\s{{1,4}}){{0,12}}(?:(?:sudo|nohup|env)\s{{1,4}}){{0,3}}(?:[\w.~/\\:$-]{{0,200}}[/\\])?{_PROGRAMS}(?:\.exe|\.py)?[\"']?\s{{1,4}}(?:(?:serve|run|server|load|start|-m|--?[a-zA-Z])\S*)[^\n]*)"
 )
 _VARIABLE = re.compile(
-    r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_(?!ASSERT\b)[A-Z0-9_]{1,60})[\"'`]?\s{0,4}[=:]\s{0,4}[\"'`]?(?![A-Z][A-Z0-9_]{3,60}:)([^\s\"'`,;)]{1,400})"
+    r"\b((?:OLLAMA|LLAMA_ARG|GGML|CUDA|HSA|HIP|ROCR|VLLM|SGLANG|PYTORCH|MLX|LLAMA)_(?!ASSERT\b)[A-Z0-9_]{1,60})[\"'`*]{0,3}[^\S\n]{0,4}[=:][\"'`*]{0,3}[^\S\n]{0,4}[\"'`*]{0,3}(?![A-Z][A-Z0-9_]{3,60}:)(?=\S{0,40}\w)([^\s\"'`,;)*]{1,400})"
 )
 _SETTINGS: tuple[tuple[str, str], ...] = (
     (
@@ -150,7 +150,7 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
             )
             continue
         for offset, row in enumerate(rows):
-            plain = _TAG.sub(" ", row)
+            plain = _QUOTED.sub("", _TAG.sub(" ", row))
             heading = _HEADING.match(plain)
             if heading is not None:
                 # A form's heading is no sentence of the user, and what was expected did not happen.
@@ -160,23 +160,28 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
                 continue
             if wished or _UNTICKED.match(plain):
                 continue
-            if is_log_line(plain):
+            if is_log_line(plain) or _within_log(rows, offset):
                 log_lines.append((block.line + offset, plain.strip().strip("`")))
                 prose.append("")
             else:
-                prose.append(plain)
+                prose.append(_EMPHASIS.sub("", plain))
     running = "\n".join(prose)
     for event in _log_events(log_lines, name):
         folder.add(event)
     evidence.extend(
         found(event, source="log", origin=f"{name}, line {event.line}")
         for event in folder.events()
-        if event.event != "http"
+        if event.event != "http" or ((event.status or 0) >= _ENDED_BADLY and event.seconds)
     )
     seen_lines = {number for number, _row in log_lines}
+    quoted = _prose_events(text, seen_lines, name)
+    headings = {number for number, row in enumerate(text.split("\n"), start=1) if _HEADING.match(row)}
+    shown_below = {event.event for event in (*folder.events(), *quoted) if event.line not in headings}
     evidence.extend(
         found(event, source="report", origin=f"{name}, line {event.line}")
-        for event in _prose_events(text, seen_lines, name)
+        for event in quoted
+        # a title that repeats what a line below it shows is no line of a log
+        if not (event.line in headings and event.event in shown_below)
     )
     copies = _COPIES.search(running[:200_000])
     if copies is not None and not any(event.event == "pipeline-copies" for event in folder.events()):
@@ -196,6 +201,11 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
             choice = "mlx-other"
         evidence.append(found(Answer(question="backend", value=choice), source="report", origin=name))
     answers = {**read_counts("\n".join(code)), **read_prose(_without_code(running))}
+    if answers.get("error_kind") == "internal" and any(
+        (one.data or {}).get("event") in _NAMED_FAILURES for one in evidence if one.kind == LogEvent.kind
+    ):
+        # a program's own words for a failure say more than that something broke inside
+        del answers["error_kind"]
     if "symptom" not in answers:
         shown = next((_SHOWS[event.event] for event in folder.events() if event.event in _SHOWS), None)
         if shown is None and _NOT_LOADED.search("\n".join(code)):
@@ -227,6 +237,11 @@ def _title(text: str) -> str:
     )
 
 
+_ENDED_BADLY = 499
+"""From this status on a request came to nothing: how long it took says why."""
+_NAMED_FAILURES = frozenset(
+    ["refused", "alloc-failed", "pool-full", "device-lost", "watchdog", "kernel-error", "oom-killer", "load-failed"]
+)
 _NOT_LOADED = re.compile(r"(?:failed to|unable to|could not|error) load(?:ing)? (?:the )?model", re.IGNORECASE)
 _SHOWS = {
     "refused": "fixed-length-error", "truncated": "forgetting", "context-shift": "forgetting", "corrupt-output": "forgetting",
@@ -248,6 +263,10 @@ _FORM = re.compile(
     r"|first bad commit|additional (?:context|information)|screenshots?|system info\w*|how would you.{0,60}|your current environment|workaround|is there an existing.{0,40}|title)\W*$",
     re.IGNORECASE,
 )
+_QUOTED = re.compile(r"^\s{0,3}>(?: ?>)?[^\S\n](?!>)")
+"""How Markdown and mail mark what is quoted: a log's line behind it is a log's line."""
+_EMPHASIS = re.compile(r"(?<!\*)\*\*(?!\*)")
+"""Markdown's bold: nothing that is said."""
 _UNTICKED = re.compile(r"^\s{0,8}[-*] \[[ xX]\] ")
 """A form's boxes, ticked or not, say nothing about the trouble."""
 
@@ -288,6 +307,16 @@ def is_log_line(line: str) -> bool:
     return bool(_LOG_SHAPE.match(stripped)) and not stripped.startswith(
         ("Note:", "Edit:", "Update:", "Version:", "Model:", "System:")
     )
+
+
+def _within_log(rows: list[str], offset: int) -> bool:
+    """Say whether a line is the rest of a log's line that was broken when it was pasted: log lines right before and after it, and no sentence."""
+    if not 0 < offset < len(rows) - 1:
+        return False
+    before, line, after = rows[offset - 1 : offset + 2]
+    words = len(_SENTENCE_WORDS.findall(line[:400]))
+    spoken = words >= 5 or (words >= 2 and line.rstrip().endswith((".", "!", "?", ":")))
+    return len(line.strip()) > 0 and not spoken and is_log_line(before) and is_log_line(after)
 
 
 def _log_events(rows: list[tuple[int, str]], name: str) -> list[LogEvent]:

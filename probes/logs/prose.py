@@ -127,7 +127,7 @@ _CARD_SIZES = {
 }  # fmt: skip
 """GiB of the cards that come in one size."""
 _COUNT_GPU = re.compile(
-    r"(?<!windows )\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:[ \t]*[x×][ \t]*|[ \t]+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)",
+    r"(?<!windows )\b(?P<n>[2-9]|1[0-6]|two|three|four|six|eight)(?:[ \t]*[x×][ \t]*|[ \t]+)(?:NVIDIA |AMD |equal |Radeon |GeForce )?(?:RTX|GTX|RX|A100|H100|GPUs?\b(?! (?:layers?|crash\w*|hangs?|resets?|errors?|offload\w*|memory|buffers?|cores?|hours?|backends?|jobs?|kernels?))|cards?\b|CUDA devices|P40|V100|MI\d+|3060|3090|4090|5090|7900 ?XTX?)",
     re.IGNORECASE,
 )
 _TAKEN = re.compile(

@@ -72,7 +72,7 @@ SIZE = r"\d+(?:[.,]\d+)? ?(?:gib|gb|gigs?|gigabytes?|g|mib|mb)\b"
 CACHE = r"(?:kv[- ]?(?:cache)?|k/v|key/?value|cache)"
 READS = r"(?:re-?)?(?:read|process|comput|prefill|evaluat|ingest|pars)\w*"
 
-_OF_PROGRAMS = r"(?:infinite|endless|busy|spin\w*) loop.{0,40}(?:gpu|kernel|power|cpu|context|shift)|(?:gpu|kernel|power|cpu)\b.{0,60}(?:infinite|endless|busy) loop|repeating layers"
+_OF_PROGRAMS = r"(?:cuda|kernel|compute|event|inner|outer|training) loops?|(?:infinite|endless|busy|spin\w*) loop.{0,40}(?:gpu|kernel|power|cpu|context|shift)|(?:gpu|kernel|power|cpu)\b.{0,60}(?:infinite|endless|busy) loop|repeating layers"
 """A loop or a repetition that is not the model's."""
 GOES_ON = r"not (?:\w+ )?cancel\w*|(?:does|did|do)(?:n.t| not) (?:\w+ )?(?:stop|cancel|abort|release|free)|never (?:\w+ )?(?:stop|cancel|abort|release|free)\w*|continu\w* (?:to )?(?:generat|process|run|decod)\w*|keeps? (?:on )?(?:generat|process|run|decod)\w*|orphan\w*|cancels? (?:the |an? )?(?:other|active|running|next)|aborts? the (?:\S+ )?(?:active|other|running)"
 """What a server does with a request that nobody waits for: it goes on, or hurts another."""
@@ -111,7 +111,7 @@ _FIRST: tuple[Saying, ...] = (
     _m("changed", "nothing", r"(?:nothing|no setting) (?:(?!else|other)\w+ ){0,2}(?:chang\w+|had been changed|was changed)|with (?:no|nothing) chang\w*|same (?:\w+ )?settings|unchanged settings|no change to any"),
     # --- error kind
     _s("error_kind", "machine-restarts", r"(?:whole |entire )?(?:machine|computer|pc|mac|system) (?:restart\w*|reboot\w*|freez\w*|froze|panic\w*|shuts? (?:down|off))|kernel panic|blue ?screen|BSOD", weight=3),
-    _s("error_kind", "device-lost", r"device (?:is |was |gets )?(?:lost|hung|removed|not ready)|lost the (?:device|gpu|card)|(?:gpu|card) (?:vanish\w*|disappear\w*|fell off|hangs?|hung|reset|is gone)|ErrorDeviceLost|ring \w+ timeout|driver (?:time-?out|reset|error)|TDR\b|watchdog", weight=3),
+    _s("error_kind", "device-lost", r"device (?:is |was |gets )?(?:lost|hung|removed|not ready)|lost the (?:device|gpu|card)|(?:gpu|card) (?:vanish\w*|disappear\w*|fell off|hangs?|hung|reset|is gone)|ErrorDeviceLost|ring \w+ timeout|driver (?:time-?out|reset|error)|TDR\b|(?<!discovery )(?<!health )(?<!startup )(?<!server )(?<!load )watchdog", weight=3),
     _s("error_kind", "one-piece", r"(?:greater|larger|bigger) than the (?:maximum|largest) (?:allowed )?(?:buffer|allocation)|single allocation|max(?:imum)? buffer size|maxBufferLength", weight=3),
     _s("error_kind", "memory-guard", r"(?:own |memory )guard|memory limit exceeded|guardrails?|memory ceiling", weight=3),
     _s("error_kind", "create-context", r"(?:context|cache) (?:to )?(?:fail\w*|could not|cannot|can.t) (?:to )?be created|(?:fail\w*|unable) to create (?:\w+ )?context|panic about the context", weight=3),
@@ -235,10 +235,10 @@ _FIRST: tuple[Saying, ...] = (
     _s("on_gpu", "experts", r"expert (?:tensors|layers|weights)? ?(?:\w+ )?on (?:the )?cpu|--n?-?cpu-moe|-ncmoe|-ot [^\s]*exps"),
     _s("on_gpu", "some-layers", r"partly (?:to|on) the cpu|some layers (?:on|to|in) (?:the )?(?:cpu|ram|system)|\b(?:\d+) of (?:\d+) layers|\d+%/\d+% CPU/GPU|partial(?:ly)? offload\w*"),
     _s("on_gpu", "all", r"(?:wholly|fully|entirely|completely|all) (?:layers )?(?:on|in) (?:the )?(?:gpu|vram|card)|100% GPU|all layers (?:on|offloaded)"),
-    _s("layers_fell", True, r"no longer (?:\w+ )?(?:fit\w*|all)[^.]{0,40}(?:cpu|layers)|went (?:partly )?to the cpu|fewer layers|layers (?:\w+ )?(?:moved|fell|went|pushed) to (?:the )?cpu|falls? back to (?:the )?cpu"),
+    _s("layers_fell", True, r"no longer (?:\w+ )?(?:fit\w*|all)[^.]{0,40}(?:cpu|layers)|went (?:partly )?to the cpu|(?<!use )(?<!using )(?<!used )(?<!with )(?<!set )(?<!putting )(?<!offload )(?<!offloading )fewer layers|layers (?:\w+ )?(?:moved|fell|went|pushed) to (?:the )?cpu|falls? back to (?:the )?cpu"),
     _s("gpu_seen", "gone", r"(?:card|gpu) (?:has )?(?:vanish\w*|disappear\w*|fell off|fallen off|is gone)|nvidia-smi (?:\w+ ){0,3}(?:error|no devices)|no devices were found"),
     _s("gpu_seen", "unused", r"used only the cpu|server (?:\w+ ){0,2}(?:falls|fell) back to (?:the )?cpu|(?:stop\w*|refuses?|ceas\w*|quits?) (?:to )?us\w+ (?:the |my |its )?gpus?|(?:do(?:es)?(?:n.t| not)|no longer|not) use (?:the |my |any )?gpus?\b.{0,40}(?:cpu|processor)|revert\w* (?:back )?to (?:using )?(?:only )?(?:the )?cpu|(?:only|just) (?:using|uses) (?:the )?cpu|starts? (?:to use|using) (?:the |only )?(?:the )?cpu|fall\w* back to (?:the )?cpu"),
-    _m("kernel_log", "gpu-timeout", r"ring \w+ timeout|gpu reset|\bTDR\b|nvlddmkm|GPU Timeout|Impacting Interactivity"),
+    _m("kernel_log", "gpu-timeout", r"ring \w+ timeout|gpu reset(?! required| needed)|\bTDR\b|nvlddmkm|GPU Timeout|Impacting Interactivity"),
     _m("kernel_log", "bus", r"Xid 79|fallen off the bus|\bAER\b|vanished from the bus|fell off the bus"),
     _m("kernel_log", "killed", r"oom[- ]killer|killed by the kernel|Out of memory: Killed"),
     _m("kernel_log", "panic", r"kernel panic|machine (?:restarted|rebooted)|panic\(cpu"),
@@ -303,7 +303,7 @@ _OTHERS: tuple[Saying, ...] = (
     _m("changed", "nothing", r"(?:didn.t|did not|haven.t|have not) chang\w* (?:anything|any setting|a thing)|no changes? (?:on|in|to)|nothing was changed|설정은 그대로|바꾼 것(?:도|이)? 없"),
     # --- the error
     _s("error_kind", "machine-restarts", r"(?:mac\w*|pc|machine|computer|box|workstation|system|host|desktop|laptop|node)\b.{0,30}(?:panics?\b|reboots?\b|restarts?\b|shuts? (?:itself )?(?:down|off)|hard[- ]?(?:lock|freez|reset)|freezes (?:completely|solid)|powers? off|black screen)|panic report|spontaneous reboot|컴퓨터가 (?:재부팅|꺼)", r"wsl|container|docker|after (?:a |the )?reboot", weight=3),
-    _s("error_kind", "device-lost", r"DeviceLost|device[- ]lost|GPU (?:reset|hang|crash|timeout)|fallen off the bus|ring \S+ timeout|DXGI_ERROR|amdgpu.{0,30}(?:timeout|reset)|Impacting Interactivity|GPU Timeout Error|display driver (?:stopped|\w+ )|LiveKernelEvent", weight=3),
+    _s("error_kind", "device-lost", r"DeviceLost|device[- ]lost|GPU (?:reset(?! required| needed)|hang|crash|timeout)|fallen off the bus|ring \S+ timeout|DXGI_ERROR|amdgpu.{0,30}(?:timeout|reset)|Impacting Interactivity|GPU Timeout Error|display driver (?:stopped|\w+ )|LiveKernelEvent", weight=3),
     _s("error_kind", "one-piece", r"(?:one|a single|single) (?:big |huge |contiguous )?(?:buffer|allocation|chunk|piece|block) (?:of|larger|bigger|over|above)|max(?:imum)? (?:memory|mem|buffer|single)[- _](?:allocation|alloc|size|buffer)|exceeds? (?:the )?(?:device )?(?:max\w* )?(?:buffer|allocation) (?:size )?(?:limit)?|maxMemoryAllocationSize|MAX_MEM_ALLOC_SIZE|per buffer|in one piece|\[metal::malloc\]|greater than the maximum", weight=3),
     _s("error_kind", "memory-guard", r"(?:memory|prefill|process) (?:guard|limit|ceiling|enforcer)\b.{0,50}(?:abort|stop|reject|refus|cut|exceed|kill|hit|trigger)|insufficient system resources|model loading was stopped", r"power", weight=3),
     _s("error_kind", "create-context", r"fail\w* to (?:create|init\w*|initiali[sz]e) (?:\w+ ){0,2}(?:context|kv)|context (?:creation|initiali[sz]ation) fail\w*|unable to create (?:llama )?context|llama_(?:new_context|init_from_model).{0,30}(?:null|fail)", weight=3),
@@ -324,7 +324,7 @@ _OTHERS: tuple[Saying, ...] = (
     _s("failed_while", "reading", r"(?:during|in|while|at) (?:the )?(?:prefill|prompt (?:eval\w*|process\w*|ingest\w*)|(?:process|read|ingest|evaluat)ing (?:the |a |long |its )*prompts?)|prefill (?:of|step|chunk|phase).{0,40}(?:fail|crash|abort|oom|die)|long prompt (?:\w+ )?(?:ooms|kills|crash\w*|fails)|before the first token (?:\w+ )?(?:it )?(?:crash|die|fail|oom)"),
     _s("failed_while", "writing", r"(?:mid|middle of (?:the |a )?|during|while) ?-?(?:generat\w*|decod\w*|writ\w*|stream\w*|answer\w*)"),
     _s("failed_while", "picture", r"(?:in|by) (?:the )?(?:clip|vision encoder|image encoder)|encod\w+ (?:the |an? )?(?:\w+ )?(?:screenshots?|pictures?|images?|photos?)|clip_\w+"),
-    _s("failed_while", "restoring", r"(?:restor|load|reus|reload)\w* (?:\w+ ){0,3}(?:checkpoint|slot|saved|cached|prompt cache|snapshot)"),
+    _s("failed_while", "restoring", rf"^(?=.*(?:{FAIL})).*?(?:restor|load|reus|reload)\w* (?:\w+ ){{0,3}}(?:checkpoint|slot|saved|cached|prompt cache|snapshot)"),
     # --- lengths
     _s("same_length", "exact", r"(?:exactly|precisely) (?:\d|the same)|(?:at|after) exactly \d|same (?:token )?(?:count|position|number|length|spot|place) (?:each|every)|to the token", weight=2),
     _s("same_length", "about", r"(?:always|every time|each time|reproducibly|consistently|reliably)\b.{0,60}\b(?:around|about|near|at|over|above|past|beyond|after|kill)\b.{0,14}\d|(?:around|about|over|above|past|beyond|near) .{0,14}\d.{0,40}(?:always|every time|each time|reproducibly|consistently)|(?:항상|매번|늘)", r"seconds|minutes|\d ?s\b"),
@@ -450,10 +450,10 @@ _OTHERS: tuple[Saying, ...] = (
     _s("on_gpu", "experts", r"exps ?= ?cpu|--(?:n-)?cpu-moe|-ncmoe|(?:experts?|moe)\b.{0,30}(?:in|on|to) (?:the )?(?:cpu|ram|system|host)|expert (?:weights|tensors)\b.{0,30}(?:cpu|ram)|fused moe on cpu", weight=3),
     _s("on_gpu", "none", r"100 ?% ?cpu|cpu[- ]only|no (?:discrete )?gpu|(?:entirely|only|purely) on (?:the )?cpu|-ngl 0\b", r"/\d+ ?% ?cpu|cores|gpu idles"),
     _s("on_gpu", "all", r"100 ?% ?gpu|-ngl 99\d?\b|all (?:\d+ )?layers (?:are )?(?:on|in|to|offloaded)|(?:everything|all|fully|completely|entirely|wholly) (?:is |fits |stays |loaded |offloaded )?(?:in|on|to|into) (?:the )?(?:vram|gpu|card)|full(?:y)? (?:gpu )?offload\w*|\b(\d+)/\1 layers", r"exps ?= ?cpu|cpu-moe|ncmoe|no longer"),
-    _s("layers_fell", True, r"(?:half|part|some|rest|third) (?:of it )?(?:\w+ )?(?:goes|ends up|lands|is now|went|spills?) (?:now )?(?:on|to|onto|in) (?:the )?cpu|only (?:gets?|offloads?|loads?|puts?) \d+ ?(?:of|/) ?\d+ layers|(?:fewer|less) layers|no longer (?:all|100 ?%|fits?|fully)\b|(?:it|ollama ps|now it) says? \d+ ?%/\d+ ?%|doesn.t fit (?:on|in) .{0,20}any ?more"),
+    _s("layers_fell", True, r"(?:half|part|some|rest|third) (?:of it )?(?:\w+ )?(?:goes|ends up|lands|is now|went|spills?) (?:now )?(?:on|to|onto|in) (?:the )?cpu|only (?:gets?|offloads?|loads?|puts?) \d+ ?(?:of|/) ?\d+ layers|(?<!use )(?<!using )(?<!used )(?<!with )(?<!set )(?<!putting )(?<!offload )(?<!offloading )(?:fewer|less) layers|no longer (?:all|100 ?%|fits?|fully)\b|(?:it|ollama ps|now it) says? \d+ ?%/\d+ ?%|doesn.t fit (?:on|in) .{0,20}any ?more"),
     _s("gpu_seen", "gone", r"fallen off the bus|(?:gpu|card) (?:is |has )?(?:gone|disappeared|missing|vanished|no longer (?:there|listed|visible))|no devices were found|unable to determine the device handle|lspci (?:no longer|does not)", weight=2),
     _s("gpu_seen", "unused", r"failed to initialize nvml|(?:reports?|says?|shows?) 100 ?% cpu|(?:falls?|fell|falling|goes|went|switch\w*) back (?:on)?to (?:the )?(?:cpu|processor)|(?:runs?|running|computes?) (?:only |purely |entirely )?on (?:the )?cpu (?:only|now|instead|afterwards|from then)|gpu (?:is )?(?:no longer|not) (?:used|detected)|on the host .{0,20}(?:gpu )?(?:is )?fine|error 999|no compatible gpus|nvidia_uvm", r"half|part", weight=2),
-    _m("kernel_log", "gpu-timeout", r"ring \S+ timeout|GPU reset|amdgpu.{0,30}(?:timeout|reset)|nvlddmkm|LiveKernelEvent|GPU Timeout Error|Impacting Interactivity|\bTDR\b|Xid\D{0,20}(?:8|109)\b|i915.{0,20}hang|xe .{0,20}(?:reset|timed)"),
+    _m("kernel_log", "gpu-timeout", r"ring \S+ timeout|GPU reset(?! required| needed)|amdgpu.{0,30}(?:timeout|reset)|nvlddmkm|LiveKernelEvent|GPU Timeout Error|Impacting Interactivity|\bTDR\b|Xid\D{0,20}(?:8|109)\b|i915.{0,20}hang|xe .{0,20}(?:reset|timed)"),
     _m("kernel_log", "bus", r"Xid\D{0,30}79|fallen off the bus|PCIe Bus Error|AER:"),
     _m("kernel_log", "card-error", r"Xid\D{0,30}(?:13|31|43|48|61|62|63|64|74|94|95|119|120)\b|ECC|page fault|GSP (?:rpc |timeout|firmware)|VM fault"),
     _m("kernel_log", "killed", r"OOM-?Killed|exit(?:ed)?(?: with)?(?: code| status)? 137|oom[- ]?kill\w*|Killed process|kernel kill\w*|커널이.{0,24}죽"),
@@ -582,6 +582,17 @@ _OTHERS: tuple[Saying, ...] = (
     _s("error_kind", "host-memory", r"oom-?killed|global oom|\bhost[- ](?:ram|wide)? ?(?:oom|kill)\w*|killed by the (?:global )?oom", weight=4),
     _s("rereads", "all", r"re-?process(?:es|ing)? the (?:whole|entire|full) prompt|(?:process\w*|prefill\w*|read\w*) (?:the )?(?:whole|entire|full) (?:prompt|conversation|context|history|\d+ tokens) (?:on |at |with |for )?(?:each|every)|full (?:prompt )?re-?(?:process|prefill|comput)\w*|pays? (?:a |the )?full prefill|as long as processing the first"),
     _s("same_prompt_again", "never", r"cached_tokens\W{1,6}0\b|(?:prefix|prompt) cach\w* (?:never|does(?:n.t| not)) (?:hit|serve|match|reuse)\w*|same (?:\S+ ){0,3}prompt (?:\w+ ){0,3}(?:times|again)\b.{0,60}(?:still|stays|miss)|\bMISS\b.{0,40}(?:every|each) request", weight=2),
+    # --- as others put it
+    _s("need_excess", True, r"should(?:n.t| not| never) (?:\w+ )?(?:be )?(?:us|tak|need|requir|consum)\w* (?:that|so|this) much (?:\w+ )?(?:v?ram|memory)|(?:fewer|less|smaller) (?:parameters|model)\b.{0,40}(?:requires?|needs?|takes?|uses?) (?:\w+ )?more (?:v?ram|memory)", r"system ram|host"),
+    _s("which_card", "one", r"(?:second|other|2nd) (?:\w+ )?(?:gpu|card)s?\b.{0,16}(?:not (?:\w+ )?(?:work\w*|used|utili[sz]ed|touched)|unused|idle|doing nothing|stays? empty|at 0)"),
+    _m("what_is_wrong", "beginning-lost", r"(?:truncat|trim|clip|chop|drop|remov|discard|throw)(?:s|ped|med|ping|ming|es|ed|ing)? (?:off |away |out )?(?:the |my )?(?:very )?(?:beginning|start|head|top|front|first (?:part|half|messages?|tokens|few)|oldest|system (?:prompt|message))|(?:beginning|start|head|front|top|first part|system prompt|system message)\b[^.;]{0,60}\b(?:is|are|was|were|gets?|got|being) (?:\w+ )?(?:truncated|trimmed|clipped|chopped|cut off|dropped|discarded|removed|thrown away)", r"\b(?:would|should|could|please|want\w*|instead of)\b"),
+    _s("said_truncated", False, r"silent(?:ly)? truncat\w*|truncat\w* silently|without (?:any )?(?:error|warning|notice)\b.{0,40}truncat\w*"),
+    _s("rereads", "all", rf"(?:{READS}|start\w*|begin\w*) (?:\w+ ){{0,4}}(?:from|at) (?:byte|token|position|index) (?:0|zero)\b|(?:{READS}|prompt eval\w*) (?:\w+ ){{0,4}}from (?:the )?(?:very )?(?:beginning|start)\b|starts? (?:back )?(?:over )?(?:at|from) (?:0|zero) ?(?:/|of|tokens)"),
+    _s("same_prompt_again", "never", r"\b0(?:\.0+)? ?%[* ]{0,3}(?:prompt|prefix|kv)?[- ]?cache[- ]hits?\b|(?:prefix|prompt|radix)[- _]cache[- _]hits?(?:_total)?\b\W{1,6}0(?:\.0+)?(?: |$)|(?:no longer|stopped|not|n.t) (?:\w+ ){0,4}cach(?:e|es|ing) (?:the |my |any )?(?:prompts?|prefix\w*|context|conversation)\b", r"first (?:request|prompt)"),
+    _s("one_card_faster", True, r"slow\w*\b.{0,40}than (?:on |with |using )?(?:a |one |the |my )?(?:single|one|1)[- ](?:gpu|card)|slow\w*\b.{0,24}\b(?:when|if|once|as soon as|by) (?:i )?(?:us\w+|add\w*|split\w*|spread\w*|enabl\w*) (?:\w+ ){0,3}(?:both|two|second|2nd|multiple|several|all) (?:gpus?|cards?)"),
+    _s("fresh_start", "reboot-only", r"(?:continues?|persists?|lasts?|remains?|stays?)\b[^.;]{0,40}\buntil (?:the |my |i |we )?(?:\w+ ){0,3}re-?boot\w*"),
+    _s("gpu_seen", "unused", r"(?:after (?:a |some |several )?(?:few )?(?:minutes|hours|days|while)|second (?:run|time)|re-?run\w*|later)\b.{0,120}\bcpu (?:usage|consumption|load|utili[sz]ation)? ?(?:rises?|rose|goes|went|jumps?|climbs?|shoots?|increases?) (?:up )?to (?:9\d|100) ?%"),
+    _s("on_gpu", "all", r"ollama ps\b.{0,40}\b(?:on|in) (?:the )?(?:gpu|vram)\b", r"part|cpu|split|\d+ ?%"),
 )  # fmt: skip
 
 SAYINGS = (*_FIRST, *_OTHERS)

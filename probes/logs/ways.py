@@ -50,6 +50,7 @@ runner is started with larger ctx-size than I asked for, a multiple because of p
 --parallel 5 and ctx-size 40960 although I set 8192
 total window shown is the wanted one times the parallel setting
 eight slots of full length each eat the card
+memory used for 1, 2, 5 and 10 parallel requests rises with each, putting the parallel setting down frees it
 """,
     "engine-kv-overallocation": """
 KV cache much larger than expected for a sliding window model, gemma uses too much memory for context
@@ -67,6 +68,7 @@ hybrid cache manager is off so sliding layers hold the whole length
 this backend needs several times the memory per token that the formula gives
 sparse or latent attention model stored as if it had full heads
 window layers could be small but each is given all positions
+a smaller model needs more memory at the same window than a bigger one of another family
 """,
     "kv-quant-needs-flash-attn": """
 quantized V cache requires flash attention, failed to create context
@@ -126,6 +128,7 @@ restoring prompt cache from disk breaks the next reply
 hicache or lmcache offload reload gives corrupted text
 after checkpoint restore the model answers nonsense until cache cleared
 stale kv, cache not invalidated, position wrong after partial reuse
+a hit in the cache whose last part is one token long gives a wrong first token
 """,
     "weights-leave-no-room": """
 model too big for my GPU, weights alone fill the VRAM, nothing left for context
@@ -599,6 +602,8 @@ client sees full window but single session limit is smaller, parallel slots
 the window each request gets shrinks when the number of parallel sequences is raised
 total window divided, a single conversation is refused far below what was configured
 server says a smaller limit for one slot than the flag gave
+dozens of slots with a few hundred tokens each, answers repeat without end or stop early
+new slot lines show a tiny context for each of many slots
 """,
     "kv-pool-exhausted": """
 requests preempted because KV cache is full, recompute preemption, throughput drops
@@ -637,6 +642,7 @@ n_ctx_seq greater than n_ctx_train, possible training context overflow
 the engine cuts the maximum length to its sliding window size
 length limited to the original positions because scaling in the config is not understood
 cannot choose more than the value in the model config although scaling would allow it
+slot context exceeds the training context, capping, the long prompt is refused
 """,
     "default-ctx-tier-changed": """
 after update default context became 32k or 256k depending on VRAM and memory usage exploded
@@ -1075,6 +1081,7 @@ macos update reboot panic in gpu driver
 vulkan driver bug crash fixed by newer mesa
 gfxhub page fault, gpu hang with rocm on strix halo, kernel and firmware versions
 occasional gpu hangs with newer kernel, rocm 7.1, memory access fault by gpu node
+Xid of the firmware while the card only held the model, GPU reset required, since an update
 """,
     "gpu-lost-at-runtime": """
 after suspend or sleep ollama uses CPU only until restarted
@@ -1095,6 +1102,7 @@ switches to using only CPU after a couple of days, restarting the container make
 not using GPU after the model was unloaded, runs on CPU then
 falls back to the processor in the middle of the day although it started on the card
 after a container ran for days nvml can no longer be initialised inside it
+fast right after boot, minutes later a tenth of the speed with the processor at full load, until the computer is rebooted
 """,
     "hardware-fault": """
 PC shuts down or reboots under load, power supply

@@ -346,6 +346,10 @@ def repeated_limit(sight: Sight) -> Iterator[Reading]:
 ROUND_SECONDS = (30.0, 60.0, 100.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
 
 
+_CAME_TO_NOTHING = frozenset({408, 499, 500, 502, 504})
+"""Statuses of a request that ended without an answer: what its server writes as its time is when it ended."""
+
+
 @derivation(
     reads=(RequestError, LogEvent),
     needs=(TOLD_SECONDS_TO_FAILURE, REPEATED_LIMIT_SECONDS),
@@ -358,7 +362,9 @@ def seconds(sight: Sight) -> Iterator[Reading]:
     if told is not None:
         found.append((told.value, told.source, told.origin))
     for evidence, event in sight.of(LogEvent):
-        if event.event in {"timeout", "cancelled"} and event.seconds:
+        if event.seconds and (
+            event.event in {"timeout", "cancelled"} or (event.event == "http" and event.status in _CAME_TO_NOTHING)
+        ):
             found.append((event.seconds, evidence.source, evidence.origin))
     for evidence, error in sight.of(RequestError):
         if error.error in {"timeout", "connection-lost"} and error.after_s:

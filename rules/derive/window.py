@@ -82,6 +82,8 @@ def windows(sight: Sight) -> Iterator[Reading]:
     logged = sight.of(LogEvent)
     no_training = stretched(logged, sight.of(Configuration), sight.of(ModelFile), sight.of(WindowReading))
     never = never_started(event for _evidence, event in logged)
+    # where the number of slots is not told, the slots that a log lists are that many at least
+    counted = any(event.event == "slots" and event.count for _evidence, event in logged)
     for evidence, event in logged:
         if event.event == "window" and event.tokens:
             fact_of = {
@@ -94,6 +96,8 @@ def windows(sight: Sight) -> Iterator[Reading]:
             }.get(event.which or "")
             if fact_of is not None and not (fact_of is WINDOW_TRAINED and event.tokens in no_training):
                 yield reading(fact_of, event.tokens, evidence)
+            if event.which == "per-slot" and event.count and not counted:
+                yield reading(WINDOW_SLOTS, event.count, evidence)
             if event.which == "per-slot" and not never:
                 yield reading(WINDOW_IN_FORCE, event.tokens, evidence)
             elif (event.which == "in-force" or event.key == AS_GIVEN) and never and not _told_asked(sight):

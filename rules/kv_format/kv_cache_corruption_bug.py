@@ -22,6 +22,7 @@ from probes.evidence.words import words
 from rules.engine import FAIR, SLIGHT, STRONG, Clue, Expect, Rule, Test, any_of, not_
 from rules.facts import (
     BACKEND,
+    CACHED_ON_REPEAT,
     CONTEXT_SHIFT_SEEN,
     CORRUPT_SEEN,
     FAILURE_STAGE,
@@ -33,8 +34,12 @@ from rules.facts import (
     TOLD_MODEL_KIND,
     TOLD_NEW_CHAT,
     TOLD_SAME_BEGINNING,
+    TOLD_SAME_PROMPT_AGAIN,
     TOLD_WHEN,
 )
+
+NOTHING = 0.02
+"""Share of a repeated prompt under which nothing came from the cache."""
 
 RULE = Rule(
     cause="kv-cache-corruption-bug",
@@ -82,6 +87,11 @@ RULE = Rule(
             if_true=SLIGHT,
         ),
         Clue(words("Old text was thrown away (context shift)."), CONTEXT_SHIFT_SEEN.is_(True), if_true=-FAIR),
+        Clue(
+            words("Nothing of a repeated prompt comes from the cache: what is stored is not used."),
+            any_of(TOLD_SAME_PROMPT_AGAIN.is_("never"), CACHED_ON_REPEAT < NOTHING),
+            if_true=-FAIR,
+        ),
         Clue(words("Recall falls with length on cold prompts."), RECALL_DROP_SURE.is_(True), if_true=-FAIR),
     ),
     tests=(

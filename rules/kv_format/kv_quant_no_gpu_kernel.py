@@ -89,7 +89,11 @@ RULE = Rule(
             any_of(FLASH_ATTENTION.one_of("off", "forced-off"), FLASH_FORCED_OFF.is_(True)),
             if_true=-FAIR,
         ),
-        Clue(words("It reasons worse, rather than slower."), TOLD_WHAT_IS_WRONG.has("reasoning"), if_true=-FAIR),
+        Clue(
+            words("It reasons worse or writes nonsense, rather than being slow."),
+            any_of(TOLD_WHAT_IS_WRONG.has("reasoning"), TOLD_WHAT_IS_WRONG.has("nonsense")),
+            if_true=-FAIR,
+        ),
     ),
     tests=(
         Test(

@@ -55,6 +55,12 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ("E srv  alloc: failed to allocate memory for prompt cache state: std::bad_alloc", "alloc-failed", {"reason": "prompt cache", "api": "cpu"}),
     ("W input truncated, n_ctx = 4096, n_keep = 0, n_left = 4096, n_prompt_tokens = 9000", "truncated", {"limit": 4096, "tokens": 9000}),
     ("slot      release: id  1 | task 0 | stop processing: n_tokens = 1024, truncated = 1", "truncated", {"tokens": 1024}),
+    # exllamav2 and tabbyAPI
+    ("AssertionError: Job requires 33 pages (only 32 available) and cannot be enqueued. Total cache allocated is 32 * 256 = 8192 tokens", "refused", {"tokens": 8448, "limit": 8192, "reason": "prompt-and-answer"}),
+    ("Job requires 33 pages (only 32 available)", "refused", {"tokens": None, "limit": None}),
+    # an old ggml's numbered error
+    ("CUDA error 2 at ggml-cuda.cu:3844: out of memory", "alloc-failed", {"code": 2, "api": "cuda"}),
+    ("CUDA error 700 at ggml-cuda.cu:6951: an illegal memory access was encountered", "kernel-error", {"code": 700}),
     # llama.cpp, load and memory, old and new
     ("llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) (0000:01:00.0) - 23013 MiB free", "device-found", {"device": "CUDA0", "free_bytes": 23013 * MIB}),
     ("ggml_cuda_init:   Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes, VRAM: 24080 MiB", "device-found", {"device": "0", "total_bytes": 24080 * MIB}),

@@ -242,3 +242,144 @@ From then on each request fails.
 """
     judgement, _facts = judge_evidence(EvidenceSet(read_pasted(told)), "triage")
     assert judgement.findings[0].cause == "server-state-bug"
+
+
+def pasted_kinds(text: str) -> list[str]:
+    return [one.data["event"] for one in read_pasted(text) if one.kind == "log_event" and one.data]
+
+
+def test_marks_of_markdown_are_no_part_of_a_setting() -> None:
+    told = "# It forgets\n\n- **OLLAMA_KV_CACHE_TYPE:** \n- **OLLAMA_CONTEXT_LENGTH:** 8192\n- **OLLAMA_NUM_PARALLEL**: 2\n"
+    settings = settings_of(told)
+    assert "kv_type_k" not in settings
+    assert (settings["ctx"], settings["parallel"]) == (8192, 2)
+
+
+def test_a_quoted_log_line_is_a_log_line() -> None:
+    told = "# It dies\n\n> CUDA error 2 at ggml-cuda.cu:3844: out of memory\n"
+    assert pasted_kinds(told) == ["alloc-failed"]
+
+
+BROKEN = """# It is slow
+
+llama_context: n_ctx         = 65536
+out of memory handling
+llama_context: n_batch       = 2048
+"""
+
+
+def test_the_rest_of_a_log_line_that_was_broken_is_not_the_reporters_own_words() -> None:
+    assert "error_kind" not in answers_of(BROKEN)
+    assert answers_of("# It is slow\n\nThen it ended, out of memory.\n")["error_kind"] == "gpu-memory"
+
+
+JOB = (
+    "Job requires 33 pages (only 32 available) and cannot be enqueued. Total cache allocated is 32 * 256 = 8192 tokens"
+)
+
+
+def test_a_title_that_repeats_a_line_shown_below_is_no_event_of_its_own() -> None:
+    body = f"```\nAssertionError: {JOB}\n```\n"
+    assert pasted_kinds(f"# [BUG] {JOB}\n\nIt ends with:\n\n{body}") == ["refused"]
+    assert pasted_kinds(f"# [BUG] {JOB}\n\nIt ends with this.\n") == ["refused"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "The discovery watchdog restarted the runner.",
+        "The health watchdog of our gateway took the server out.",
+        "nvidia-smi then prints GPU reset required.",
+    ],
+)
+def test_a_programs_own_watchdog_is_no_time_limit_of_the_gpu(told: str) -> None:
+    text = f"# It stops\n\n{told}\n"
+    assert "gpu-watchdog-timeout" not in named_in(text)
+    assert "gpu-timeout" not in answers_of(text).get("kernel_log", ())
+
+
+def test_a_cached_slot_that_is_loaded_is_a_failure_only_where_something_fails() -> None:
+    fine = "# It forgets\n\nThe server loads the cached slot for each request.\n"
+    assert answers_of(fine).get("failed_while") != "restoring"
+    broken = "# It ends\n\nIt crashes while restoring the saved slot.\n"
+    assert answers_of(broken).get("failed_while") == "restoring"
+
+
+def test_layers_that_the_user_takes_off_did_not_fall_off() -> None:
+    assert "layers_fell" not in answers_of("# Slow\n\nI tried to use fewer layers and it stays slow.\n")
+    assert answers_of("# Slow\n\nAt 64k fewer layers are on the GPU and it is slow.\n").get("layers_fell") is True
+
+
+@pytest.mark.parametrize(
+    ("told", "gib"),
+    [
+        ("I offload 10 GPU layers of it.", 24),
+        ("There were two GPU crashes today.", 24),
+        ("There are two GPUs in it.", 48),
+    ],
+)
+def test_a_number_before_gpu_is_a_count_of_gpus_only_where_it_counts_them(told: str, gib: int) -> None:
+    assert answers_of(f"# It is slow\n\n{told} It is slow on an RTX 4090.\n")["gpu_gib"] == gib
+
+
+@pytest.mark.parametrize(
+    ("told", "question", "value"),
+    [
+        ("The server silently truncates my text.", "said_truncated", False),
+        ("Every request is read from token 0.", "rereads", "all"),
+        ("The second time it shows 0% cache hits for the prefix: 0% prefix cache hits.", "same_prompt_again", "never"),
+        ("It is no longer caching prompts.", "same_prompt_again", "never"),
+        ("It is slower when I use both GPUs.", "one_card_faster", True),
+        ("The slowness continues until the machine is rebooted.", "fresh_start", "reboot-only"),
+        ("After a few minutes the CPU usage rises to 100 %.", "gpu_seen", "unused"),
+        ("ollama ps shows it in VRAM.", "on_gpu", "all"),
+        ("It should not use that much VRAM.", "need_excess", True),
+        ("The second GPU is not used at all.", "which_card", "one"),
+    ],
+)
+def test_what_is_told_in_other_words_is_the_same(told: str, question: str, value: object) -> None:
+    assert answers_of(f"# Trouble\n\n{told}\n").get(question) == value
+
+
+@pytest.mark.parametrize(
+    ("told", "lost"),
+    [
+        ("It truncates the beginning of my prompt.", True),
+        ("The system message gets dropped at length.", True),
+        ("Please truncate the beginning instead of failing.", False),
+    ],
+)
+def test_a_beginning_is_lost_where_the_report_says_that_it_is(told: str, lost: bool) -> None:
+    assert ("beginning-lost" in answers_of(f"# Trouble\n\n{told}\n").get("what_is_wrong", ())) is lost
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        ("Since the update it is no longer caching prompts.", "prompt-cache-not-implemented"),
+        ("After a few minutes it becomes slow and only the CPU works, until I reboot.", "gpu-lost-at-runtime"),
+    ],
+)
+def test_a_cache_that_ended_and_a_card_that_is_lost_in_time_are_named(told: str, cause: str) -> None:
+    assert cause in named_in(f"# Trouble\n\n{told}\n")
+
+
+def test_a_server_that_refuses_by_a_rule_of_its_own_has_no_internal_error() -> None:
+    body = "It answers with an internal server error.\n\n```\n{}\n```\n"
+    assert answers_of("# Error 500\n\n" + body.format(f"AssertionError: {JOB}")).get("error_kind") != "internal"
+    assert answers_of("# Error 500\n\n" + body.format("nothing else")).get("error_kind") == "internal"
+
+
+def test_a_request_that_ended_badly_says_when() -> None:
+    line = '[GIN] 2024/05/01 - 10:00:00 | {} |  59.69s |  127.0.0.1 | POST "/api/chat"'
+    for status, kept in ((500, True), (200, False)):
+        told = f"# It ends\n\n```\n{line.format(status)}\n```\n"
+        assert ("http" in pasted_kinds(told)) is kept
+
+
+def test_the_highest_slot_that_a_log_lists_says_how_many_there_are() -> None:
+    lines = "".join(f"slot         init: id  {slot} | task -1 | new slot, n_ctx = 512\n" for slot in range(6))
+    told = [
+        one.data for one in read_pasted(f"# It repeats\n\n```\n{lines}```\n") if one.kind == "log_event" and one.data
+    ]
+    assert [one["count"] for one in told if one["which"] == "per-slot"] == [6]

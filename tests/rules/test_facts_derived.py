@@ -803,3 +803,21 @@ def test_what_the_server_says_would_fit_is_asked_for_next():
     assert facts(event("alloc-failed", component="kv")).value(f.SERVER_NAMES_WINDOW) is False
     assert facts(event("alloc-failed", component="kv", tokens=131_072)).value(f.SAFE_CTX) is None
     assert facts(event("alloc-failed", component="compute", tokens=9, limit=3)).value(f.SAFE_CTX) is None
+
+
+def test_slots_that_are_listed_count_where_nothing_tells_their_number():
+    """The highest number of a slot says how many there are at least: what tells the number itself goes before it."""
+    listed = event("window", which="per-slot", tokens=512, count=6)
+    assert facts(listed).value(f.WINDOW_SLOTS) == 6
+    assert facts(listed, event("slots", count=8)).value(f.WINDOW_SLOTS) == 8
+    assert facts(event("window", which="per-slot", tokens=512)).value(f.WINDOW_SLOTS) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds_", "known", "round_"),
+    [(500, 59.7, 59.7, True), (504, 60.0, 60.0, True), (200, 59.7, None, None)],
+)
+def test_the_time_of_a_request_that_came_to_nothing_is_when_it_failed(status, seconds_, known, round_):
+    told = facts(event("http", status=status, seconds=seconds_))
+    assert told.value(f.FAILURE_SECONDS) == known
+    assert told.value(f.FAILURE_ROUND_SECONDS) is round_

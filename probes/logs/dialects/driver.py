@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from probes.logs.rule import Fields, Found, Rule, rule
+from probes.logs.rule import Fields, Found, Rule, integer, rule
 
 NAME = "driver"
 
@@ -25,6 +25,12 @@ def _gpu_error(match: re.Match[str], fields: Fields) -> Found:
     if "timed out" in why or "timeout" in why:
         return [("watchdog", fields)]
     return [("kernel-error", fields)]
+
+
+def _numbered_error(match: re.Match[str], fields: Fields) -> Found:
+    """What older builds print: the number, the place, and the words behind it."""
+    found = _gpu_error(match, {key: value for key, value in fields.items() if key not in {"api_name", "why"}})
+    return [(kind, {**told, "code": integer(match["code"])}) for kind, told in found]
 
 
 def _metal_reason(match: re.Match[str], fields: Fields) -> Found:
@@ -65,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     rule("alloc-failed", ("can't allocate", "alloc_buffer: can't"), r"can.t allocate (?P<size_b>\d+) Bytes? of memory on device", api="sycl"),
     rule("kernel-error", "exceeds maximum value of", r"(?P<reason>Grid Dimension \w+|Block Dimension \w+|(?<![\w ])\w[\w ]{0,40}) of (?P<tokens>\d+) exceeds maximum value of (?P<limit>\d+)", api="cuda", level="error"),
     rule("kernel-error", ("CUDA error: ", "ROCm error: ", "HIP error: ", "MUSA error: "), r"(?P<api_name>CUDA|ROCm|HIP|MUSA) error: (?P<why>[^\n]+)", make=_gpu_error),
+    rule("kernel-error", ("CUDA error ", "ROCm error ", "HIP error "), r"(?P<api_name>CUDA|ROCm|HIP) error (?P<code>\d{1,5}) at \S{1,200}?:\d{1,6}: (?P<why>[^\n]+)", make=_numbered_error),
     rule("kernel-error", (": CUDA error", ": ROCm error", ": HIP error"), r"\.cuh?:\d+: (?P<api>CUDA|ROCm|HIP) error", make=lambda m, f: [("kernel-error", {"_weak": True, "api": "cuda" if m["api"] == "CUDA" else "rocm"})]),
     rule("kernel-error", "in function ", r"current device: (?P<device>-?\d+), in function (?P<key>\S+)", make=lambda m, f: [("attach", f)]),
     rule("device-lost", ("ErrorDeviceLost", "VK_ERROR_DEVICE_LOST", "context is lost", "device lost on"), r"ErrorDeviceLost|VK_ERROR_DEVICE_LOST|The CS has been (?:cancelled|rejected)[^\n]*|context is lost|device lost on (?P<device>\S+)", api="vulkan"),

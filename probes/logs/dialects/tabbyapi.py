@@ -34,11 +34,20 @@ def _metrics(match: re.Match[str], _fields: Fields) -> Found:
     return found
 
 
+def _pages(match: re.Match[str], fields: Fields) -> Found:
+    """A job is the prompt and the longest answer that was asked for together, counted in pages of the cache."""
+    pages, page = integer(match["pages"]), integer(match["page"] or "")
+    tokens = pages * page if pages is not None and page is not None else None
+    told = {key: value for key, value in fields.items() if key not in {"pages", "page"}}
+    return [("refused", {**told, "tokens": tokens, "reason": "prompt-and-answer"})]
+
+
 # fmt: off
 RULES: tuple[Rule, ...] = (
     rule("timing", "Metrics (ID: ", r"Metrics \(ID.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
     rule("timing", "Metrics: ", r"\b(?P<generated>\d{1,9}) tokens generated in [\d.]+ seconds.*?Process: (?P<cached>[\d,]+) cached tokens and (?P<new>[\d,]+) new tokens", make=_metrics),
     rule("alloc-failed", ("Insufficient VRAM in split", "Insufficient VRAM for model", "Insufficient space in device allocation"), component="weights", api="torch", reason="split leaves no room"),
+    rule("refused", "Job requires", r"Job requires (?P<pages>\d{1,9}) pages \(only \d{1,9} available\)(?:[^\n]{0,80}?Total cache allocated is \d{1,9} \* (?P<page>\d{1,6}) = (?P<limit>\d{1,9}) tokens)?", make=_pages),
     rule("refused", ("exceeds the available context size of", "Initial job allocation requires", "Job requires"), r"(?:Prompt length (?P<tokens>\d+)|requires (?P<tokens2>\d+) (?:cache )?tokens)[^\d\n]{0,60}exceeds the available context size of (?P<limit>\d+)"),
     rule("refused", ("is greater than max_seq_len", "exceeds max_seq_len", "exceeds the context length of"), r"(?:[Cc]ontext|[Pp]rompt)? ?(?:length )?\b(?P<tokens>\d{1,9}) (?:is greater than|exceeds) (?:max_seq_len|the context length of) \(?(?P<limit>\d+)"),
     rule("window", "max_seq_len", r"max_seq_len\"?[ :=]+(?P<tokens>\d+)", which="in-force", key="max_seq_len"),
