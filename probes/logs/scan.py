@@ -197,34 +197,38 @@ class Scanner:
 _COLUMN = b" " * 25
 """What stands before the further lines of a message in text-generation-webui's logs (rich's), below its time and level."""
 _HEADED = re.compile(rb"\d\d:\d\d:\d\d-\d{6} (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) +\S")
+_FRAME_BEGINS, _FRAME_ENDS = "╭".encode(), "╰".encode()
 MOST_WRAPPED = 8
 
 
 def whole_line(data: bytes, start: int) -> tuple[int, bytes]:
-    """Give where the line at ``start`` begins, and its bytes (cut): a message that was wrapped at the width of a terminal is one line again."""
-    first = start
+    """Give where the line at ``start`` begins, and its bytes (cut): a message that was wrapped at the width of a terminal is one line again.
+
+    So is the last line of a traceback, which stands below the traceback's frame.
+    """
+    first, framed = start, False
     for _line in range(MOST_WRAPPED):
         if not data.startswith(_COLUMN, first) or not first:
             break
-        first = data.rfind(b"\n", 0, first - 1) + 1
-    if _HEADED.match(data, first) is None:
+        above = data.rfind(b"\n", 0, first - 1) + 1
+        framed = data.startswith(_FRAME_ENDS, above + len(_COLUMN))
+        if framed:
+            break
+        first = above
+    if not framed and _HEADED.match(data, first) is None:
         first = start
     end = data.find(b"\n", first, first + MAX_LINE)
-    if end < 0:
-        return first, data[first : first + MAX_LINE]
-    raw = data[first:end]
-    if _HEADED.match(raw) is None:
+    raw = data[first : end if end >= 0 else first + MAX_LINE]
+    if not framed and _HEADED.match(raw) is None:
         return first, raw
     for _line in range(MOST_WRAPPED):
-        if not data.startswith(_COLUMN, end + 1):
+        if end < 0 or not data.startswith(_COLUMN, end + 1):
             break
         begin, end = end + 1, data.find(b"\n", end + 1, end + 1 + MAX_LINE)
         more = data[begin : end if end >= 0 else begin + MAX_LINE].strip()
-        if not more:
+        if not more or more.startswith(_FRAME_BEGINS):
             break  # a paragraph ends here: what follows is a text of its own
         raw = raw.rstrip() + b" " + more
-        if end < 0:
-            break
     return first, raw[:MAX_LINE]
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a pattern is read and compared best on one line
-"""text-generation-webui: what it cuts before the loader sees it, and its own timings."""
+"""text-generation-webui: what it loads and cuts, and what each answer took. Its llama-server's lines stand among its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ RULES: tuple[Rule, ...] = (
     rule("truncated", "message truncated from", r"truncated from (?P<tokens>\d+) to (?P<kept>\d+) tokens", reason="messages-dropped"),
     rule("window", "CONTEXT LENGTH: ", r"CONTEXT LENGTH: (?P<tokens>\d+)", which="in-force", key="loader"),
     rule("window", "TRUNCATION LENGTH: ", r"TRUNCATION LENGTH: (?P<tokens>\d+)", which="in-force", key="truncation_length"),
-    rule("timing", "Output generated in ", r"Output generated in (?P<seconds>[\d.]+) seconds \((?P<tps>[\d.]+) (?:tokens/s|it/s), (?P<tokens>\d+) tokens, context (?P<of>\d+)", phase="generation"),
+    # its seconds are those of reading and writing together, so they are no speed of either; without a token nothing need have been read
+    rule("reply", "Output generated in ", r"Output generated in (?P<seconds>[\d.]+) seconds \([\d.]+ (?:tokens/s|it/s), (?P<count>[1-9]\d*) tokens(?:, context (?P<tokens>\d+))?"),
     rule("refused", "Failed to build the chat prompt", reason="output budget"),
     rule("refused", "max_new_tokens >= truncation_length", reason="output budget"),
 )
