@@ -83,7 +83,7 @@ ROWS = {
     "sglang": "SGLang",
     "koboldcpp": "KoboldCpp",
     "tabbyapi": "TabbyAPI",
-    "text-generation-webui": "TabbyAPI",
+    "text-generation-webui": "text-generation-webui",
     "llama-cpp-python": "llama-cpp-python",
     "openai-compatible": "anything else",
 }
@@ -94,6 +94,7 @@ REAL = {
     "ik_llama.cpp": "test_ik_real.py",
     "vllm": "test_vllm_real.py",
     "llama-cpp-python": "test_llama_cpp_python_real.py",
+    "text-generation-webui": "test_text_generation_webui_real.py",
 }
 
 
