@@ -6,9 +6,11 @@ are cut without a word, which is what the truncation probe wants to see: nothing
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, TypeVar
 
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.children import LlamaChild, find_child
@@ -16,9 +18,11 @@ from probes.backends.commands import parse_command, parse_modelfile
 from probes.backends.http import Http, count, is_loopback, seconds, text_of
 from probes.backends.openai_compatible import OpenAiCompatible, StreamReading, list_of, object_of, salted
 from probes.backends.refusals import type_refusal
-from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOfferedError
+from probes.evidence.errors import BadAnswerError, CouldNotLookError, NotOfferedError, ServerDiedError, UnreachableError
 from probes.evidence.request import Completion, RequestError
 from probes.evidence.subject import Configuration, ModelIdentity, Setting, WindowReading
+
+T = TypeVar("T")
 
 DEFAULT_TIERS = ((47, 262_144), (23, 32_768), (0, 4_096))
 """(GiB of all VRAM at least, default window): what Ollama takes when nothing sets it (0.33)."""
@@ -29,6 +33,12 @@ REPEATED = 8
 MOST_NAMED = 5
 LOAD_S = 600.0
 """A model is waited for so long."""
+STAYS = "5m"
+"""So long Ollama keeps a model by itself; one that it would unload sooner is kept so long after what it is asked here."""
+LEAST_S = 300.0
+SOON_S = 120.0
+FOR_EVER_S = 1e9
+"""A model that is to stay for good is said to be unloaded in centuries."""
 
 
 class OllamaReading(StreamReading):
@@ -169,7 +179,7 @@ class Ollama(OpenAiCompatible):
         """Load the model under test as its next request would, where it is not loaded; why that failed, where it did."""
         if self.running():
             return None
-        body = {"model": self.model_name(), "options": self._loads_with(), "stream": False}
+        body = {"model": self.model_name(), "options": self._loads_with(), "stream": False, "keep_alive": STAYS}
         reply = self.http.post_json("/api/generate", body, deadline_s=LOAD_S)
         if reply.status < 400:
             return None
@@ -183,6 +193,30 @@ class Ollama(OpenAiCompatible):
         """Give the options that the model is loaded with, so that a request of ours does not load it anew with others."""
         self._window = count(self.running().get("context_length")) or self._window
         return ({"num_ctx": self._window} if self._window else {}) | self.options
+
+    def left_s(self) -> float | None:
+        """Give the seconds until Ollama unloads the model, were nothing asked of it; None where it is not loaded or does not say."""
+        ends = text_of(self.running().get("expires_at"), 60)
+        if ends is None:
+            return None
+        try:
+            # nanoseconds are more digits than are read
+            at = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", ends))
+        except ValueError:
+            return None
+        return (at - datetime.now(UTC)).total_seconds() if at.tzinfo is not None else None
+
+    def stays(self) -> dict[str, str | int]:
+        """Give what a request says so that the model stays to be measured: nothing where Ollama does not unload it soon by itself."""
+        left = self.left_s()
+        return {"keep_alive": STAYS} if left is None or left < SOON_S else {}
+
+    def stays_anew(self) -> dict[str, str | int]:
+        """Give what a request that loads the model anew says, so that it stays as long as it would have, and no shorter than is needed here."""
+        left = self.left_s()
+        if left is None or left < LEAST_S:
+            return {"keep_alive": STAYS}
+        return {"keep_alive": -1 if left > FOR_EVER_S else f"{math.ceil(left)}s"}
 
     def model_name(self) -> str | None:
         """Give the model's name: the one that is loaded, or the only one that there is. NotOfferedError, with names, where several could be meant."""
@@ -238,11 +272,18 @@ class Ollama(OpenAiCompatible):
         )
 
     def window(self) -> WindowReading:
-        """The window that the model is loaded with, and what is asked for: by its Modelfile, else by the server's environment. A request may set another."""
+        """The window that the model is loaded with, and what is asked for: by this run's requests, by the Modelfile, else by the server's environment.
+
+        A request of anybody goes before the last two: a longer window than they ask for was asked for by one.
+        """
         written = parse_modelfile(text_of(self._show().get("parameters"), 100_000) or "").settings.get("ctx")
         default = self._default()
         asked = written.value if written is not None and isinstance(written.value, int) else default
+        asked = count(self.options.get("num_ctx")) or asked
         in_force = count(self.running().get("context_length")) or None
+        if in_force and asked and in_force > asked:
+            asked = in_force
+        self._window = in_force or self._window
         slots: int | None = None
         try:
             parallel = self.child().configuration.settings.get("parallel")
@@ -329,6 +370,7 @@ class Ollama(OpenAiCompatible):
             options["stop"] = list(ask.stop)
         options |= self._loads_with()
         body: dict[str, Any] = {"model": self.model_name(), "stream": ask.stream, "options": options}
+        body |= self.stays()
         if ask.logprobs:
             body |= {"logprobs": True, "top_logprobs": ask.logprobs}
         if ask.messages is not None:
@@ -337,19 +379,28 @@ class Ollama(OpenAiCompatible):
 
     def tokenize(self, text: str) -> Sequence[int]:
         """By the llama-server that it runs; Ollama itself has no such endpoint."""
-        return self._directly().tokenize(text)
+        return self._directly(lambda server: server.tokenize(text))
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """By the llama-server that it runs."""
-        return self._directly().detokenize(tokens)
+        return self._directly(lambda server: server.detokenize(tokens))
 
-    def _directly(self) -> Backend:
-        return self.child().backend
+    def _directly(self, ask: Callable[[Backend], T]) -> T:
+        """Ask its llama-server. A model that was unloaded since is loaded again: a count of its tokens is of the measuring."""
+        if self._window is None:
+            return ask(self.child().backend)
+        self.wake()
+        try:
+            return ask(self.child().backend)
+        except (UnreachableError, ServerDiedError):
+            # it was unloaded between the two
+            self.wake()
+            return ask(self.child().backend)
 
     def busy(self) -> bool | None:
         """Say whether its llama-server works."""
         try:
-            return self._directly().busy()
+            return self.child().backend.busy()
         except CouldNotLookError:
             return None
 

@@ -114,7 +114,8 @@ class OllamaStanding(Standing):
         self._load(({"num_ctx": window} if window else {}) | self.written(settings))
 
     def _load(self, options: Mapping[str, Any]) -> None:
-        self._sent("/api/generate", {"model": self.model, "options": dict(options), "stream": False})
+        stays = Ollama(self.http, self.model).stays_anew()
+        self._sent("/api/generate", {"model": self.model, "options": dict(options), "stream": False, **stays})
 
     def put_back(self, before: Mapping[str, Any]) -> None:
         """Load it as it was, or unload it where it was not loaded."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from probes.backends.base import Ask
@@ -13,7 +15,7 @@ from probes.base import ProbeContext
 from probes.counting import Counter
 from probes.evidence.errors import NotOfferedError
 from probes.truncation import PACE, TruncationProbe
-from tests.backends.loopback import Loopback
+from tests.backends.loopback import Loopback, recording
 
 RECORDED = "ollama-0.33.0-rc2"
 PROMPT, CHAT = Ask(prompt="abc", max_tokens=4), Ask(messages=({"role": "user", "content": "hi"},), max_tokens=4)
@@ -184,3 +186,43 @@ def test_the_speed_of_reading_decides_what_is_affordable(played):
     probe = TruncationProbe(2048, afford=1000, by_speed=True)
     list(probe.collect(slow))
     assert probe.reading.would_cost_tokens > 2048
+
+
+def ends_in(seconds):
+    """A loaded model, as ``/api/ps`` tells it, that is unloaded in so many seconds."""
+    told = recording(RECORDED)["answers"]["GET /api/ps"]["json"]
+    at = datetime.now(UTC) + timedelta(seconds=seconds)
+    told["models"][0]["expires_at"] = at.strftime("%Y-%m-%dT%H:%M:%S.%f") + "789Z"
+    return {"json": told}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stays", "anew"),
+    [(3, "5m", "5m"), (290, None, "5m"), (3600, None, "3600s"), (9e9, None, -1)],
+)
+def test_a_model_stays_loaded_while_it_is_measured(seconds, stays, anew):
+    """One that is unloaded soon is asked to stay; of one that stays anyway nothing is asked, and loaded anew it stays as long as before."""
+    with Loopback.playing(RECORDED) as server, Http(server.url) as http:
+        server.answers["GET /api/ps"] = ends_in(seconds)
+        backend = recognise(http)
+        backend.complete(PROMPT)
+        assert server.bodies("/api/generate")[0].get("keep_alive") == stays
+        assert backend.stays_anew() == {"keep_alive": anew}
+        server.answers["GET /api/ps"]["json"]["models"][0]["expires_at"] = "never"
+        assert backend.left_s() is None
+        server.choose["GET /api/ps"] = "none"
+        backend.wake()
+        assert server.bodies("/api/generate")[-1]["keep_alive"] == "5m"
+        assert "prompt" not in server.bodies("/api/generate")[-1]
+
+
+def test_what_was_asked_for_is_what_a_request_asked_for_last(played):
+    """A run's own option goes before the Modelfile; a longer window than both ask for came from somebody's request."""
+    server, backend = played
+    backend.options = {"num_ctx": 1024}
+    assert backend.window().asked == 2048
+    backend.options = {"num_ctx": 8192}
+    assert (backend.window().asked, backend.window().in_force) == (8192, 2048)
+    backend.options = {}
+    server.answers["GET /api/ps"]["json"]["models"][0]["context_length"] = 6000
+    assert (backend.window().asked, backend.window().in_force) == (6000, 6000)
