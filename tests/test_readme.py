@@ -95,6 +95,7 @@ REAL = {
     "vllm": "test_vllm_real.py",
     "llama-cpp-python": "test_llama_cpp_python_real.py",
     "text-generation-webui": "test_text_generation_webui_real.py",
+    "ollama": "test_ollama_real.py",
 }
 
 
