@@ -65,6 +65,7 @@ class CheckTruncation(Part):
     rule: Text | None = Field(default=None, description="optional: the known rule by which it was cut")
     below_sent: Count | None = Field(default=None, description="optional: tokens of a prompt just below the window")
     below_processed: Count | None = None
+    silent: bool = False
     note: Text | None = Field(default=None, description="optional: the server's own words, or why it was not tried")
 
 
@@ -187,7 +188,7 @@ def check(
         ends = (begun + CHECK_S) if not full else time.monotonic() + FULL_S
         window = subject.window.in_force or _window_by_command(seen)
         truncation = _truncation(server, window, settings, ui, sent, ends, tokenizer=tokenizer, path=path, full=full)
-        if truncation.window is None and not truncation.would_cost_tokens and look.no_model(seen):
+        if truncation.verdict == "unknown" and not truncation.would_cost_tokens and look.no_model(seen):
             truncation = truncation.model_copy(update={"message": look.no_model(seen)})
     if truncation.verdict == "refused" and truncation.processed and not subject.window.in_force:
         # a refusal with its numbers tells the window of a server that keeps it to itself
@@ -238,6 +239,7 @@ def check(
             rule=truncation.rule,
             below_sent=truncation.below_sent,
             below_processed=truncation.below_processed,
+            silent=truncation.silent,
             note=truncation.message or None,
         ),
         memory=_memory(devices, host),

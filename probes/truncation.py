@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from probes.attempt import as_request_error
 from probes.backends.base import Ask
-from probes.backends.overflow import close, overflow_rule
+from probes.backends.overflow import close, cut, overflow_rule
 from probes.base import Cost, Probe, ProbeContext
 from probes.evidence.errors import CtxDoctorError, InputError
 from probes.evidence.records import Evidence, found, not_found
@@ -40,6 +40,8 @@ PACE = 512
 """A prompt of so many tokens shows how fast prompts are read, where no other was sent yet."""
 MOST_TOKENS = 1_200_000
 """A longer text is not written for this: what it would tell is not worth the minutes."""
+SEEN_AS_FINE = 200
+"""The HTTP status of a refusal that a client takes for an answer."""
 REFUSES_UNPROCESSED = frozenset({"llama.cpp", "vllm", "sglang", "tabbyapi", "llama-cpp-python", "beellama.cpp"})
 """Servers that check the length before they process anything. ik_llama.cpp does, and then reads the prompt all the same."""
 
@@ -96,6 +98,8 @@ class TruncationProbe(Probe):
         try:
             sent, completion = self._send(context, length)
             reading = read(completion, sent, self.window, context.backend.engine)
+            if reading.silent and self._affordable(context, 0, self.window):
+                reading = self._as_chat(context, reading)
             answered = completion.error is None and completion.prompt_tokens is not None
             if reading.verdict == "truncated" or self.below or (answered and reading.verdict == "unknown"):
                 reading = self._held_against_less(context, reading, spent=0 if reading.verdict == "refused" else sent)
@@ -132,6 +136,25 @@ class TruncationProbe(Probe):
             chat = replace(ask, prompt=None, messages=({"role": "user", "content": text.text},))
             completion = context.complete(chat, sent_tokens=text.tokens, purpose="truncation")
         return text.tokens, completion
+
+    def _as_chat(self, context: ProbeContext, refused: TruncationReading) -> TruncationReading:
+        """Send a chat of that length to a server that refuses raw prompts without an error: it may shorten chats, which most clients send."""
+        ladder = build_ladder((self.length(),), context.counter, seed=context.seed + 104_729, reserve=16)
+        text = ladder.rungs[0]
+        messages = ({"role": "user", "content": text.text},)
+        ask = Ask(messages=messages, max_tokens=1, use_cache=False, deadline_s=context.deadline_for(text.tokens))
+        completion = context.complete(ask, sent_tokens=text.tokens, purpose="truncation")
+        processed = completion.prompt_tokens
+        if completion.error is not None or processed is None or not cut(text.tokens, processed):
+            return refused
+        return TruncationReading(
+            verdict="truncated",
+            sent=text.tokens,
+            processed=processed,
+            window=self.window,
+            rule=overflow_rule(text.tokens, processed, self.window, output_tokens=1),
+            message=f"a chat was cut; a raw prompt of {refused.sent} tokens was answered with an empty text and no error",
+        )
 
     def _affordable(self, context: ProbeContext, spent: int, more: int) -> bool:
         """Say whether so many tokens more are within what may be spent, or take little of the time that is left at the speed that was seen."""
@@ -238,6 +261,7 @@ def read(completion: Completion, sent: int, window: int, backend: str = "") -> T
             sent=sent,
             processed=error.prompt_tokens,
             window=error.window or window,
+            silent=verdict == "refused" and error.status == SEEN_AS_FINE,
             message=error.message,
         )
     processed = completion.prompt_tokens

@@ -133,7 +133,9 @@ def in_text(document: CheckDocument) -> str:
     lines += [words("Client's own settings: {what}", what=visible(str(client_words(one)))) for one in document.clients]
     lines.append(
         {
-            "refused": words("A prompt above the window is refused with an error, as it should be."),
+            "refused": words("A prompt above the window is answered with an empty text and NO error.")
+            if cut.silent
+            else words("A prompt above the window is refused with an error, as it should be."),
             "none": words("A prompt above the window was processed whole: nothing was cut."),
             "truncated": words(
                 "A prompt above the window is CUT without an error: {sent} tokens sent, {processed} processed.",

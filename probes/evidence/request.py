@@ -126,6 +126,9 @@ class TruncationReading(Payload):
         default=None, ge=0, description="tokens of a prompt just below the window, where one was sent, too"
     )
     below_processed: int | None = Field(default=None, ge=0)
+    silent: bool = Field(
+        default=False, description="refused without an error that a client sees: HTTP 200 and an empty answer"
+    )
     message: Text = ""
 
 

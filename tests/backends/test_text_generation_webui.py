@@ -105,7 +105,7 @@ class Webui(Loopback):
                 messages.pop(0)
             else:
                 self.warned += 1
-                return text[: max(0, limit - room)]
+                return "".join(_PIECE.findall(text)[: max(0, limit - room - self.begins)])
         return "".join(f"{one['role']}: {one['content']}\n" for one in messages) + "assistant:"
 
     def _chat_prompt(self, handler: _Handler) -> None:
@@ -245,7 +245,19 @@ def test_an_empty_answer_above_the_window_is_a_refusal(monkeypatch):
         assert told.error.prompt_tokens >= 1500
         assert told.text is None
         reading = probed(backend, WINDOW)
-    assert (reading.verdict, reading.window) == ("refused", WINDOW)
+    assert (reading.verdict, reading.window, reading.silent) == ("refused", WINDOW, True)
+
+
+def test_where_raw_prompts_are_refused_chats_are_cut(monkeypatch):
+    """What most clients send is shortened without a word: that is what the probe tells, and not a refusal."""
+    server = Webui("llama.cpp", WINDOW, slot=WINDOW)
+    with asked(server) as backend:
+        monkeypatch.setattr(backend, "child", lambda: child_of(WINDOW))
+        reading = probed(backend, WINDOW)
+    assert (reading.verdict, reading.rule, reading.silent) == ("truncated", "window-cut", False)
+    assert reading.processed == WINDOW - 1 < reading.sent
+    assert WINDOW > reading.below_processed >= 0.9 * WINDOW
+    assert "a raw prompt" in reading.message
 
 
 def test_an_empty_answer_without_a_token_is_a_failure_and_with_one_is_none():

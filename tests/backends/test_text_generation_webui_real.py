@@ -169,7 +169,7 @@ def test_above_the_window_its_llama_server_refuses(llama):
             told = backend.complete(Ask(prompt="abcdefgh " * 400, max_tokens=4, stream=stream))
             assert (told.error.error, told.error.prompt_tokens, told.error.window) == ("exceeds-window", 3600, WINDOW)
         reading = probed(backend, WINDOW)
-    assert (reading.verdict, reading.window) == ("refused", WINDOW)
+    assert (reading.verdict, reading.window, reading.silent) == ("refused", WINDOW, True)
 
 
 def test_above_the_window_its_transformers_loader_cuts(torch):
@@ -206,6 +206,19 @@ def test_what_its_log_tells(server, backend):
     assert program_in(events).name == "text-generation-webui"
     assert {"program", "loading", "model-loaded", "window", "reply"} <= {event.event for event in events}
     assert any(event.event == "reply" and event.tokens in {200, 201} for event in events)
+
+
+def test_chats_above_the_window_are_cut_before_its_llama_server(tmp_path):
+    """With one slot: a raw prompt is refused without an error, a chat of that length is shortened without a word."""
+    make_model(tmp_path / "tiny.gguf")
+    port = free_port()
+    more = ("--model", "tiny.gguf", "--loader", "llama.cpp", "--ctx-size", str(WINDOW), "--threads", "1")
+    own = command(port, tmp_path, *more)
+    with started(own, port, tmp_path / "log", path=HEALTH, seconds=120) as url, Http(url) as http:
+        loaded(url)
+        reading = probed(recognise(http), WINDOW)
+    assert (reading.verdict, reading.processed) == ("truncated", WINDOW - 1)
+    assert "User message truncated" in (tmp_path / "log").read_text(errors="replace")
 
 
 def test_no_model(tmp_path):
