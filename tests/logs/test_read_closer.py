@@ -258,6 +258,7 @@ def test_marks_of_markdown_are_no_part_of_a_setting() -> None:
 def test_a_quoted_log_line_is_a_log_line() -> None:
     told = "# It dies\n\n> CUDA error 2 at ggml-cuda.cu:3844: out of memory\n"
     assert pasted_kinds(told) == ["alloc-failed"]
+    assert answers_of(told)["error_kind"] == "gpu-memory"
 
 
 BROKEN = """# It is slow
