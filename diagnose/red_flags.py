@@ -217,6 +217,10 @@ def _api_default(seen: Seen) -> Values | None:
     return {} if seen.backend == "ollama" else None
 
 
+def _chats_lose(seen: Seen) -> Values | None:
+    return {"server": "Ollama"} if seen.backend == "ollama" and seen.window.in_force else None
+
+
 def _answer_budget(seen: Seen) -> Values | None:
     budget = seen.number("n_predict")
     return {"tokens": int(budget)} if budget is not None and budget >= 0 else None
@@ -566,6 +570,14 @@ FLAGS: tuple[RedFlag, ...] = (
             "{client} reckons with a window of {believed} tokens and the server has {window}: it shortens its history too early."
         ),
         _client_below,
+    ),
+    RedFlag(
+        "chats-lose-messages",
+        "note",
+        words(
+            "A chat on {server} that is longer than the window loses its oldest messages whole, without an error; one message that is longer is refused or cut."
+        ),
+        _chats_lose,
     ),
     RedFlag(
         "window-of-request-ignored",

@@ -232,9 +232,10 @@ class Ollama(OpenAiCompatible):
             return names[0]
         if not names:
             raise NotOfferedError("Ollama has no models yet; get one with ollama pull")
-        which = f"has {len(loaded)} models loaded" if loaded else f"has none of its {len(names)} models loaded"
         some = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
-        raise NotOfferedError(f"Ollama {which}; name one with --model ({some})")
+        if loaded:
+            raise NotOfferedError(f"Ollama has {len(loaded)} models loaded; name one with --model ({some})")
+        raise NotOfferedError(f"Ollama has none of its {len(names)} models loaded; name one with --model ({some})")
 
     @staticmethod
     def _names(entries: Sequence[dict[str, Any]], key: str) -> list[str]:

@@ -12,7 +12,8 @@ What would prove it wrong
     With a window longer than the prompt, the count of processed tokens does not become the count that was sent.
 
 References
-    - Ollama's runner: keep, discard and `num_ctx/2 + 2`; `prompt_eval_count` in the reply.
+    - Ollama's runner: keep, discard and `num_ctx/2 + 2`; `prompt_eval_count` in the reply. So it cuts a raw prompt and `/v1/completions`; a chat loses
+      its oldest messages whole (0.33).
     - Look-alikes: silent-truncation-default-ctx (the count is a whole window), context-shift (it happens while writing, not at the prompt).
 """
 

@@ -345,6 +345,7 @@ UP = {
     "client-answer-takes-window": Seen(window=WindowValues(in_force=8192), clients=(client(output=8192),)),
     "default-window": Seen(backend="ollama", window=WindowValues(trained=131_072, in_force=4096)),
     "known-to-cut-silently": Seen(backend="koboldcpp"),
+    "chats-lose-messages": Seen(backend="ollama", window=WindowValues(in_force=4096)),
     "window-of-request-ignored": Seen(backend="ollama"),
     "answer-budget-set": Seen(settings=settings(n_predict=512)),
     "mixed-cache-types": Seen(backend="llama.cpp", command_seen=True, settings=settings(kv_type_k="q8_0")),
