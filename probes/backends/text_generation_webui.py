@@ -265,7 +265,7 @@ class TextGenerationWebui(OpenAiCompatible):
             if not told.text and not told.generated_tokens and ask.max_tokens > 0:
                 why = self._why_empty(told, ask)
                 if why is not None:
-                    return told.model_copy(update={"error": why, "logprobs": (), "text": None, "finish": None})
+                    return Completion(error=why, client_total_s=told.client_total_s)
             told = self._as_read(told, ask)
         return told
 

@@ -243,7 +243,7 @@ def test_an_empty_answer_above_the_window_is_a_refusal(monkeypatch):
         told = backend.complete(Ask(prompt="word " * 1500, max_tokens=4))
         assert (told.error.error, told.error.window) == ("exceeds-window", WINDOW)
         assert told.error.prompt_tokens >= 1500
-        assert told.text is None
+        assert (told.text, told.prompt_tokens, told.processed_tokens, told.generated_tokens) == (None,) * 4
         reading = probed(backend, WINDOW)
     assert (reading.verdict, reading.window, reading.silent) == ("refused", WINDOW, True)
 
