@@ -700,6 +700,7 @@ def _log_lines(evidence: EvidenceSet, verdict: Verdict) -> tuple[doc.LogLine, ..
                     event=event.event,
                     worth=max(worth - 0.01 * after, 0.0),
                     is_error=(event.event in FAILURES and not _follows(event)) or event.level == "error",
+                    cause=cited.get(record.origin) if after == 0 else None,
                 )
     best = sorted(lines.values(), key=lambda one: -one.worth)[:MOST_LOG_LINES]
     return tuple(sorted(best, key=lambda one: (one.log or "", one.line or 0)))

@@ -12,7 +12,7 @@ from probes.evidence import words as language
 from probes.evidence.words import Words, words
 
 from .baseline import baseline, command_line, criteria, edges
-from .escape import Ours, Sentence, Several, visible
+from .escape import Ours, Sentence, Several, clip, visible
 from .figures import (
     BANDS,
     COMPONENTS,
@@ -172,6 +172,7 @@ def build(document: CaseDocument, limits: Limits | None = None) -> View:
         runs=max(len(document.case.runs), 1),
         symptom=SYMPTOMS.get(document.case.symptom) if document.case.symptom else None,
         verdict=head,
+        shown_by=_shown_by(document) if not good else (),
         good=good,
         statement=make.tell(document.window.statement) if document.window.statement else window_statement(document),
         questions=(
@@ -272,6 +273,24 @@ def verdict_words(document: CaseDocument, make: _Builder | None = None) -> tuple
     if verdict.abstained_because:
         said.append(words("Why: {reason}", reason=Sentence(make.tell(verdict.abstained_because))))
     return tuple(said), None
+
+
+SHOWN_LINES, SHOWN_WIDE = 2, 200
+"""How many log lines stand beside the verdict, and how many characters of each."""
+
+
+def _shown_by(document: CaseDocument) -> tuple[tuple[str, str], ...]:
+    """Give the lines that show the cause that the verdict begins with, at most two: a maintainer looks for these first."""
+    verdict = document.verdict
+    leaders = [c.id for c in verdict.causes if c.band in {"likely", "disputed", "possible"}]
+    first = next(iter((*verdict.confirmed, *verdict.named, *leaders)), None)
+    lines = [line for line in document.log_lines if line.cause is not None and line.cause == first]
+    best = sorted(lines, key=lambda line: (not line.is_error, -line.worth))[:SHOWN_LINES]
+    told = [line for line in lines if line in best]
+    return tuple(
+        (f"{line.log or 'log'}:{line.line}" if line.line else line.log or "log", clip(line.text, SHOWN_WIDE))
+        for line in told
+    )
 
 
 def _three(document: CaseDocument) -> tuple[Reached, Reached, Reached]:

@@ -446,7 +446,7 @@ class Sent(Part):
 
 
 class LogLine(Part):
-    """Optional: one line of a log, exactly as printed. ``worth`` (0 to 10) orders what is left out first."""
+    """Optional: one line of a log, exactly as printed. ``worth`` (0 to 10) orders what is left out first; ``cause``: for which one it speaks."""
 
     text: Text
     log: Text | None = None
@@ -455,6 +455,7 @@ class LogLine(Part):
     event: str | None = None
     worth: float = 5.0
     is_error: bool = False
+    cause: str | None = None
 
 
 class Conflict(Part):

@@ -333,6 +333,8 @@ class View:
     symptom: Words | None
     verdict: tuple[Words, ...]
     good: bool | None
+    shown_by: tuple[tuple[str, str], ...]
+    """Log lines on which the first cause rests: where each stands, and its text."""
     statement: Text
     questions: tuple[Question, ...]
     target: int | None

@@ -290,7 +290,13 @@ def spill(**changes: Any) -> CaseDocument:
             "subject.runtime.speculation": Unavailable(why="not-asked").model_dump(),
         },
         "log_lines": [
-            {"text": "load_tensors: offloaded 65/65 layers to GPU", "log": "server.log", "line": 112, "worth": 4},
+            {
+                "text": "load_tensors: offloaded 65/65 layers to GPU",
+                "log": "server.log",
+                "line": 112,
+                "worth": 4,
+                "cause": "vram-spill-shared-memory",
+            },
             {
                 "text": "llama_kv_cache: size = 8192.00 MiB (131072 cells, 64 layers, 1/1 seqs), K (f16): 4096.00 MiB, V (f16): 4096.00 MiB",
                 "log": "server.log",

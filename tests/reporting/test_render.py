@@ -61,6 +61,26 @@ def test_the_first_screen_holds_verdict_window_and_next_test() -> None:
         assert part in first
 
 
+def test_the_lines_that_show_the_cause_stand_beside_the_verdict() -> None:
+    """At most two, of the first cause alone, cut to a line; hostile ones stay text."""
+    whole = spill().model_dump(mode="json", by_alias=True)
+    line = {"log": "a.log", "worth": 5, "cause": "vram-spill-shared-memory"}
+    whole["log_lines"] = [
+        {**line, "text": "first", "line": 3},
+        {**line, "text": "another's", "line": 4, "cause": "depth-cost"},
+        {**line, "text": "<img src=x> @somebody #1 " + "long " * 99, "line": 5, "worth": 6, "is_error": True},
+        {**line, "text": "third", "line": 6, "worth": 1},
+        {**line, "text": "nobody's", "line": 7, "cause": None},
+    ]
+    report = render(CaseDocument.model_validate(whole), redactor=Redactor(local=False))
+    head = report.partition("### Verified window")[0]
+    assert "- Shown by `a.log:3`: `first`" in head
+    assert "`a.log:5`: `<img src=x>" in head
+    assert not re.search("third|another's|nobody's", head)
+    assert max(map(len, head.splitlines())) < 260
+    assert check(report) == ()
+
+
 def test_the_baseline_has_its_eight_areas() -> None:
     every = ["Model", "Backend", "Context", "KV cache", "Hardware", "Placement", "Runtime", "Result"]
     rows = [line.split("|")[1].strip() for line in drawn("spill", "md").splitlines() if line.startswith("| ")]
