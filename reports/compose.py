@@ -766,6 +766,8 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         lead = words("Measure more: {variable}", variable=variable or after or "?")
     elif test.kind == "answer" and test.question:
         lead = words("Answer a question: {variable}", variable=Sentence(make.tell(test.question)))
+    elif test.kind == "answer" and test.variable == "log":
+        lead = words("Give the server's log, from its start to the failure, with --log FILE.")
     elif test.kind == "answer":
         lead = words("Answer a question: {variable}", variable=variable or after or "?")
     elif reason or after or variable:

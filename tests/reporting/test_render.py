@@ -513,3 +513,14 @@ def test_nothing_is_left_is_not_said_where_more_time_would_tell_more(stopped: st
     report = render(CaseDocument.model_validate(data), "md")
     assert ("a larger budget" in report) is more
     assert ("Nothing is left to try" in report) is not more
+
+
+def test_a_log_that_is_asked_for_is_asked_for_in_words() -> None:
+    """Law: what a person is to do never stands there as an id."""
+    whole = bare().model_dump(mode="json", by_alias=True)
+    whole["next_test"] = {"kind": "answer", "variable": "log", "reason": "", "cost": {"minutes": 1}}
+    document = CaseDocument.model_validate(whole)
+    for form in ("md", "terminal"):
+        drawn_ = render(document, form, redactor=Redactor(local=False))
+        assert "Give the server's log, from its start to the failure" in " ".join(drawn_.split())
+        assert "question" not in drawn_.partition("Next test")[2].partition("Cost")[0].lower()
