@@ -160,6 +160,15 @@ def summary_words(summary: WatchSummary) -> list[Words]:
         )
     if summary.history_shortened:
         said.append(words("Turns in which the history was shortened: {number}", number=summary.history_shortened))
+    if summary.turns_lost:
+        said.append(
+            words(
+                "Turns of which the server read less than of the shorter turn before, without an error: {number}; of about {sent} tokens it read {read}.",
+                number=summary.turns_lost,
+                sent=summary.lost_sent_tokens or 0,
+                read=summary.lost_processed_tokens or 0,
+            )
+        )
     if summary.client_timeout_s is not None:
         said.append(words("The client hangs up after {seconds} s, again and again.", seconds=summary.client_timeout_s))
     elif summary.client_left:

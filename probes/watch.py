@@ -21,7 +21,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -37,6 +37,12 @@ BLOCK = 64
 MOST_BODY = 64 * 1024 * 1024
 MOST_AT_ONCE = 64
 MOST_LINE = 1024 * 1024
+REPEATED = 8
+"""So many pieces alike at the end of an answer without an end are one that the server broke off because it repeats itself."""
+GOES_ON = 0.9
+"""A prompt that shares so much of the one before goes on from it."""
+FEWER = 0.9
+"""Counted tokens below this share of a shorter prompt's are no difference of templates."""
 REMEMBERED = 24
 CONNECT_S = 10.0
 LONGEST_S = 7200.0
@@ -203,6 +209,7 @@ class _Tap:
         self.error_prompt: int | None = None
         self.error_window: int | None = None
         self.ended = False
+        self._last, self._alike = "", 0
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they pass."""
@@ -219,6 +226,9 @@ class _Tap:
         """Take the end of the body."""
         if self.lines:
             self._line(self.rest)
+            if not self.ended and self.finish is None and self._alike >= REPEATED:
+                # Ollama ends an answer that repeats itself without a word
+                self.finish = "repetition"
         else:
             self._event(self.rest, whole=True)
         self.rest = b""
@@ -248,6 +258,8 @@ class _Tap:
         if not whole and self.first_s is None and _has_text(event, choice):
             self.first_s = time.monotonic() - self.started
         message = _object(event.get("message"))
+        if event.get("done") is False:
+            self._piece(event.get("response") or message.get("content"))
         usage = (
             _object(event.get("usage"))
             or _object(message.get("usage"))
@@ -296,6 +308,11 @@ class _Tap:
             or whole
         ):
             self.ended = True
+
+    def _piece(self, text: object) -> None:
+        if isinstance(text, str) and text:
+            self._alike = self._alike + 1 if text.strip() == self._last else 1
+            self._last = text.strip()
 
     def _failed(self, body: object) -> None:
         told = type_refusal(self.status if self.status >= 400 else 500, body)
@@ -537,8 +554,9 @@ class _Passage:
             error = "connection-lost"
             self.handler.close_connection = True
         except OSError:
-            # The client went away while it was written to.
-            self.left_s = self.left_s if self.left_s is not None else time.monotonic() - self.started
+            # The client went away while it was written to; not where only the end mark of the whole answer was left.
+            if self.left_s is None and not self.done.is_set():
+                self.left_s = time.monotonic() - self.started
             self.handler.close_connection = True
         finally:
             self.done.set()
@@ -630,11 +648,15 @@ class _Passage:
             if not data:
                 break
             size += len(data)
+            if length is not None and length.isascii() and length.isdigit() and size >= int(length):
+                # a client that has it all may close before we know that it was written
+                self.done.set()
             handler.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n" if chunked else data)
             handler.wfile.flush()
             self.tap.feed(data)
         if length is not None and length.isascii() and length.isdigit() and size < int(length):
             raise _ServerGoneError
+        self.done.set()
         if chunked:
             handler.wfile.write(b"0\r\n\r\n")
         self.tap.finished()
@@ -739,7 +761,29 @@ def summarise(requests: tuple[WatchedRequest, ...] | list[WatchedRequest]) -> Wa
         client_left=len(left),
         asked_window=asked,
         believed_window=asked if asked is not None else _believed(requests),
+        **_lost(requests),
     )
+
+
+def _lost(requests: Sequence[WatchedRequest]) -> dict[str, int]:
+    """Find turns of which the server counted fewer tokens than of the shorter turn that they begin with: what is missing was dropped without an error.
+
+    How many it should have counted is reckoned from the shorter turn: so many tokens for a character.
+    """
+    lost: list[tuple[float, int, int]] = []
+    for at, request in enumerate(requests):
+        chars, before, tokens = request.prompt_chars or 0, request.before_chars or 0, request.prompt_tokens
+        goes_on = chars > before > 0 and (request.same_as_before_chars or 0) >= GOES_ON * before
+        if not goes_on or tokens is None or request.error is not None:
+            continue
+        earlier = [one.prompt_tokens for one in requests[:at] if one.prompt_chars == before and one.prompt_tokens]
+        if earlier and tokens < FEWER * earlier[-1]:
+            sent = round(earlier[-1] * chars / before)
+            lost.append((tokens / sent, sent, tokens))
+    if not lost:
+        return {}
+    _share, sent, tokens = min(lost)
+    return {"turns_lost": len(lost), "lost_sent_tokens": sent, "lost_processed_tokens": tokens}
 
 
 def _changing_header(compared: list[WatchedRequest], broken: list[WatchedRequest]) -> tuple[int | None, str | None]:

@@ -170,3 +170,10 @@ class WatchSummary(Payload):
         ge=0,
         description="a window that its requests name or keep to: num_ctx, or prompt and answer that stay just below it",
     )
+    turns_lost: int = Field(
+        default=0, ge=0, description="turns of which fewer tokens were counted than of the shorter turn before"
+    )
+    lost_sent_tokens: int | None = Field(
+        default=None, ge=0, description="of the turn that lost most: its tokens, reckoned from the turn before"
+    )
+    lost_processed_tokens: int | None = Field(default=None, ge=0, description="and those that the server counted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from probes.evidence.client import WatchSummary
 from probes.evidence.events import LogEvent
 from probes.evidence.records import Evidence, Source
 from probes.evidence.request import Completion, TruncationReading
@@ -37,7 +38,7 @@ CUT = 0.9
 
 
 @derivation(
-    reads=(TruncationReading, RungResult, Completion, LogEvent),
+    reads=(TruncationReading, RungResult, Completion, LogEvent, WatchSummary),
     gives=(SENT_TOKENS, PROCESSED_TOKENS, PROCESSED_OF_SENT, TOTAL_TOKENS, TRUNCATION, TRUNCATION_RULE, NOT_CUT),
 )
 def counts(sight: Sight) -> Iterator[Reading]:
@@ -72,6 +73,10 @@ def counts(sight: Sight) -> Iterator[Reading]:
             yield reading(TRUNCATION_RULE, cut.rule, evidence)
         if cut.verdict == "truncated" and cut.sent and cut.processed is not None:
             pairs.append((cut.processed / cut.sent, cut.sent, cut.processed, evidence.source, evidence.origin))
+    for evidence, seen in sight.of(WatchSummary):
+        if seen.lost_sent_tokens and seen.lost_processed_tokens is not None:
+            sent, done = seen.lost_sent_tokens, seen.lost_processed_tokens
+            pairs.append((done / sent, sent, done, evidence.source, evidence.origin))
     if pairs:
         share, sent, done, source, origin = min(pairs, key=lambda pair: pair[0])
         yield reading(SENT_TOKENS, sent, source=source, origin=origin)

@@ -200,9 +200,12 @@ def test_every_finding_of_a_watch_is_said():
         client_timeout_s=60.0,
         client_left=3,
         believed_window=8192,
+        turns_lost=1,
+        lost_sent_tokens=2056,
+        lost_processed_tokens=1146,
     )
     text = "\n".join(one.english for one in summary_words(summary))
-    for word in ("9", "timeout × 2", "9000", "5 of 6", "128", "message 1, system", "60.0 s", "8192"):
+    for word in ("9", "timeout × 2", "9000", "5 of 6", "128", "message 1, system", "60.0 s", "8192", "2056", "1146"):
         assert word in text
     assert "None" not in text
     line = in_words(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from probes.evidence.client import WatchedRequest
 from probes.evidence.errors import InputError, UnreachableError
-from probes.watch import BLOCK, Watch, _shape, summarise
+from probes.watch import BLOCK, Watch, _shape, _Tap, summarise
 from tests.backends.loopback import Loopback, cut_short, endless, silence, streamed
 
 SECRET = "TOP-SECRET-WORD"
@@ -333,6 +333,51 @@ def test_a_window_that_the_client_believes_in():
         summarise([request(n + 1, prompt_tokens=t) for n, t in enumerate([10, 20_000, 30, 900])]).believed_window
         is None
     )
+
+
+def turn(number: int, chars: int, tokens: int | None, before: int = 0, same: int | None = None) -> WatchedRequest:
+    shared = before if same is None else same
+    return request(number, prompt_chars=chars, prompt_tokens=tokens, before_chars=before, same_as_before_chars=shared)
+
+
+def test_a_turn_of_which_the_server_read_less_than_of_the_one_before_lost_something():
+    """A prompt that goes on from another cannot have fewer tokens: what was sent is reckoned from the shorter one. Nothing else is taken for it."""
+    lost = summarise([turn(1, 2000, 1000), turn(2, 4000, 1100, before=2000), turn(3, 3000, 600, before=2000)])
+    assert (lost.turns_lost, lost.lost_sent_tokens, lost.lost_processed_tokens) == (1, 1500, 600)
+    for kept in (
+        [turn(1, 2000, 1000), turn(2, 4000, 950, before=2000)],  # a template that leaves out what was thought
+        [turn(1, 2000, 1000), turn(2, 1000, 500, before=2000)],  # shortened by the client
+        [turn(1, 2000, 1000), turn(2, 4000, 600, before=2000, same=100)],  # another conversation
+        [turn(1, 2000, None), turn(2, 4000, 600, before=2000)],
+        [turn(1, 2000, 1000), turn(2, 4000, None, before=2000)],
+    ):
+        assert summarise(kept).turns_lost == 0
+
+
+def test_an_answer_that_the_server_broke_off_for_its_repeats_was_not_lost():
+    """Ollama's way to end one that repeats itself (recorded): no end mark, no reason, and no fault of the connection."""
+    with Loopback.playing("ollama-0.33.0-rc2") as server, Watch(server.url) as watch:
+        server.choose["POST /api/generate"] = "repeats"
+        send(watch.url, "/api/generate", {"model": "tiny", "prompt": "abc"})
+        server.choose["POST /api/generate"] = "few"
+        server.answers["POST /api/generate#few"] = {"ndjson": [{"response": "a", "done": False}]}
+        send(watch.url, "/api/generate", {"model": "tiny", "prompt": "abc"})
+        repeated, lost = waited(watch, 2)
+    assert (repeated.finish, repeated.error) == ("repetition", None)
+    assert lost.error == "connection-lost"
+
+
+def test_a_client_that_closes_when_it_has_the_whole_answer_did_not_hang_up(monkeypatch):
+    """However soon it does, and however late the answer is put together here: that it is whole is known before its last byte is sent."""
+    finished = _Tap.finished
+    monkeypatch.setattr(_Tap, "finished", lambda tap: (time.sleep(0.6), finished(tap))[-1])
+    with (
+        Loopback({"POST /v1/chat/completions": CHUNKS, "POST /v1/completions": {"json": {}}}) as server,
+        Watch(server.url) as watch,
+    ):
+        send(watch.url, "/v1/chat/completions", chat(SYSTEM, "hi", stream=True))
+        send(watch.url, "/v1/completions", {"model": "m", "prompt": "hi"})
+        assert [one.client_left_s for one in waited(watch, 2)] == [None, None]
 
 
 _json = st.recursive(

@@ -8,7 +8,15 @@ from probes.evidence.client import ClientModel, ClientSettings, WatchSummary
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.subject import ModelIdentity, WindowReading
 from rules.catalogue import facts_of, judge_evidence
-from rules.facts import CANCELLED_SECONDS, CLIENT_WINDOW, OUTPUT_TOKENS, TOLD_PREFIX_CHANGES
+from rules.facts import (
+    CANCELLED_SECONDS,
+    CLIENT_WINDOW,
+    OUTPUT_TOKENS,
+    PROCESSED_TOKENS,
+    SENT_TOKENS,
+    TOLD_PREFIX_CHANGES,
+    TRUNCATED_SEEN,
+)
 
 
 def settings(*models, default=None):
@@ -43,6 +51,14 @@ def test_the_window_of_the_model_under_test_is_taken_and_nothing_is_guessed(evid
     facts = facts_of(EvidenceSet(evidence))
     assert facts.value(CLIENT_WINDOW) == window
     assert facts.value(OUTPUT_TOKENS) == output
+
+
+def test_a_turn_that_lost_tokens_on_its_way_was_cut_without_an_error():
+    """What a watch reckons to have been sent stands against what the server counted; without such a turn nothing is claimed."""
+    facts = facts_of(EvidenceSet([watch(turns_lost=2, lost_sent_tokens=2056, lost_processed_tokens=1146)]))
+    assert (facts.value(SENT_TOKENS), facts.value(PROCESSED_TOKENS)) == (2056, 1146)
+    assert facts.value(TRUNCATED_SEEN) is True
+    assert facts_of(EvidenceSet([watch()])).value(TRUNCATED_SEEN) is None
 
 
 @pytest.mark.parametrize(
