@@ -25,7 +25,7 @@ class Closer:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """One closer, how many decibans it could move among the causes in play, and those causes, the most moved first."""
+    """One closer, how many decibans it could move among the causes in play, and those causes: the ones that lead first, then the most moved."""
 
     closer: Closer
     weight: float
@@ -55,17 +55,27 @@ def open_weights(judgement: Judgement) -> dict[Fact[Any], dict[str, float]]:
     return weights
 
 
+_SPOKEN_FOR = frozenset({"likely", "possible", "disputed"})
+_UNSPOKEN = 0.1
+
+
 def openings(judgement: Judgement, closers: Iterable[Closer]) -> tuple[Opening, ...]:
-    """Give what could still be found out, the most weight per minute first. What moves nothing is left out: then is the time to stop."""
+    """Give what could still be found out, the most weight per minute first. What moves nothing is left out: then is the time to stop.
+
+    What tells the causes apart that lead counts in full, what could only raise one for which nothing speaks yet a tenth: many of those together
+    would drown the question that matters.
+    """
     weights = open_weights(judgement)
+    spoken_for = {finding.cause for finding in judgement.findings if finding.band in _SPOKEN_FOR}
+    counts = {True: 1.0, False: _UNSPOKEN if spoken_for else 1.0}
     found = []
     for closer in closers:
         by_cause: dict[str, float] = {}
         for fact in closer.facts:
             for cause, weight in weights.get(fact, {}).items():
-                by_cause[cause] = by_cause.get(cause, 0.0) + weight
+                by_cause[cause] = by_cause.get(cause, 0.0) + weight * counts[cause in spoken_for]
         if by_cause:
-            causes = tuple(sorted(by_cause, key=lambda cause: (-by_cause[cause], cause)))
+            causes = tuple(sorted(by_cause, key=lambda cause: (cause not in spoken_for, -by_cause[cause], cause)))
             found.append(Opening(closer, sum(by_cause.values()), causes))
     return tuple(sorted(found, key=lambda o: (-o.per_minute, o.closer.id)))
 

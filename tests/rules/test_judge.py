@@ -239,6 +239,18 @@ def test_what_is_asked_next_carries_the_most_weight_a_minute():
     assert found[0].weight == 2 * STRONG
 
 
+def test_what_tells_the_leaders_apart_is_asked_before_what_could_raise_many_others():
+    """Law: a cause for which something speaks is not drowned by many for which nothing does; without one of the first, all count alike."""
+    others = [rule(f"other{n}", clue(B, STRONG, -STRONG)) for n in range(5)]
+    rules = [rule("leads", clue(C, STRONG), clue(A, FAIR, -FAIR)), *others]
+    closers = [Closer("ask-a", "ask", frozenset({A}), 0.2), Closer("ask-b", "ask", frozenset({B}), 0.2)]
+    first = openings(judge(rules, known(c=True)), closers)
+    assert [o.closer.id for o in first] == ["ask-a", "ask-b"]
+    assert openings(judge(rules, known()), closers)[0].closer.id == "ask-b"
+    both = [Closer("ask-both", "ask", frozenset({A, B}), 0.2)]
+    assert openings(judge(rules, known(c=True)), both)[0].causes[0] == "leads"
+
+
 def test_questions_stop_when_they_can_change_nothing():
     """Once a cause is named out of reach of what is open, asking on is idle."""
     rules = [rule("one", clue(A, DECISIVE), clue(C, SLIGHT)), rule("two", clue(B, STRONG))]
