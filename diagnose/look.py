@@ -16,6 +16,7 @@ from probes.backends.llama_manager import LlamaManager
 from probes.backends.ollama import Ollama
 from probes.backends.recognise import recognise
 from probes.backends.settings_files import with_files
+from probes.backends.text_generation_webui import TextGenerationWebui
 from probes.evidence.errors import BadFileError, CtxDoctorError, NotOfferedError, StillLoadingError
 from probes.evidence.machine import MemoryBudget
 from probes.evidence.records import Evidence, EvidenceSet, Payload, Source, found, not_found
@@ -60,7 +61,7 @@ def awake(backend: Backend, ui: Ui) -> RequestError | None:
 
     Gives why the server did not load it, in its own words.
     """
-    if isinstance(backend, Ollama):
+    if isinstance(backend, Ollama | TextGenerationWebui):
         ui.progress("the server loads its model", 0.0, "")
         with contextlib.suppress(CtxDoctorError):
             return backend.wake()

@@ -31,6 +31,7 @@ MOST_WINDOW = 1 << 20
 LONGEST_S = 10.0
 TRIED = 64
 """Tokens to which a short prompt is cut to see whether this loader cuts."""
+LOAD_S = 600.0
 SETTLING_S = (0.1, 0.3)
 DIFFERS = 0.02
 """So far apart are the log-probabilities of two different prompts at least; those of the same prompt are not."""
@@ -82,6 +83,18 @@ class TextGenerationWebui(OpenAiCompatible):
         if self.cut_at() == 0:
             raise _only_named()
         return name
+
+    def wake(self) -> None:
+        """Have a model that was unloaded when idle loaded again, as the next request would. Nothing is done where one is loaded, or none is named."""
+        with contextlib.suppress(CouldNotLookError):
+            try:
+                self._loaded()
+            except NotOfferedError:
+                if text_of(self.ask_object(_INFO).get("model_name"), 500) in {None, "None"}:
+                    return
+                # with --idle-timeout whoever counts tokens has it loaded; without, this is refused at once
+                self.http.post_json("/v1/internal/token-count", {"text": "a"}, deadline_s=LOAD_S)
+                self.forget()
 
     def _childless(self) -> bool | None:
         """Say whether its process is seen without a llama-server; None where its processes cannot be seen."""

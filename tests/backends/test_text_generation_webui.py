@@ -291,6 +291,34 @@ def test_no_model_and_a_model_that_is_only_named():
             assert not {path for path in server.paths if path.endswith(("/encode", "/token-count", "/load"))}
 
 
+def test_a_model_that_was_unloaded_when_idle_is_loaded_before_a_run_and_by_no_look():
+    """Counting tokens loads it, as any request does; where none is named, or it cannot be loaded, nothing else is tried."""
+    server = Webui("Transformers", WINDOW)
+    server.loaded = False
+
+    def load(handler: _Handler) -> None:
+        server.loaded = True
+        server._count(handler)
+
+    with asked(server) as backend:
+        with pytest.raises(NotOfferedError):
+            backend.window()
+        server.faults["POST /v1/internal/token-count"] = load
+        backend.wake()
+        assert server.loaded
+        assert backend.window().in_force == WINDOW
+        before = len(server.asked)
+        backend.wake()
+        assert "/v1/internal/model/load" not in server.paths
+        assert len(server.asked) <= before + 2
+    server = Webui("Transformers", WINDOW)
+    server.loaded = False
+    server.answers["GET /v1/internal/model/info"]["json"]["model_name"] = "None"
+    with asked(server) as backend:
+        backend.wake()
+        assert "/v1/internal/token-count" not in server.paths
+
+
 def test_a_llama_server_that_ended_is_a_dead_server(monkeypatch):
     """text-generation-webui goes on answering, with streams that break off and HTTP 500."""
     server = Webui("llama.cpp", WINDOW, slot=WINDOW)
