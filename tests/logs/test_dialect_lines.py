@@ -23,6 +23,7 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ("W srv  load_model: ctx_shift is not supported by multimodal, it will be disabled", "unsupported", {"key": "ctx_shift"}),
     ("W llama_context: Flash Attention not supported, set to disabled", "flash-attention", {"on": None}),
     ("W llama_context: layer 3 is assigned to device CUDA0 but the Flash Attention tensor is assigned to device CPU (usually due to missing support)", "flash-attention", {"on": False, "device": "CUDA0", "value": "CPU"}),
+    ("warning: no usable GPU found, --gpu-layers option will be ignored", "config-ignored", {"key": "gpu_layers"}),
     ("E srv  load_model: failed to load model, '/m.gguf'", "load-failed", {}),
     ("llama_model_load: error loading model: unknown model architecture: 'qwen9'", "load-failed", {"reason": "unknown model architecture: 'qwen9'"}),
     ("slot print_timing: id  0 | task 0 | prompt processing, n_tokens =   4373, progress = 0.15, t =   6.35 s / 688.60 tokens per second", "prefill-progress", {"tokens": 4373, "seconds": 6.35, "tps": 688.6}),

@@ -339,7 +339,9 @@ RULES: tuple[Rule, ...] = (
     rule("device-found", "ggml_vulkan: ", r"ggml_vulkan: (?P<device>\d+) = (?P<name>.+?) \(", key="vulkan"),
     rule("device-found", "recommendedMaxWorkingSetSize", r"recommendedMaxWorkingSetSize\s*=\s*(?P<limit_mb>[\d.]+)\s*MB", device="Metal", key="metal"),
     rule("memory-use", "current allocated size is greater", r"(?:\((?P<size_mib>[\d.]+) / (?P<limit_mib>[\d.]+)\).*)?current allocated size is greater than the recommended max working set size", key="metal-working-set", level="warning"),
-    rule("device-lost", ("no usable GPU found", "no CUDA-capable device", "failed to initialize CUDA", "failed to initialize ROCm", "cudaGetDeviceCount"), r"no usable GPU found|no (?:CUDA|ROCm)-capable device|failed to initialize (?:CUDA|ROCm)(?:: (?P<reason>.*))?|cudaGetDeviceCount\S* (?:failed|returned)\S* ?(?P<reason2>.*)"),
+    # a build without a GPU's interface, or a machine without one: nothing was lost
+    rule("config-ignored", "no usable GPU found", r"no usable GPU found", key="gpu_layers", level="warning"),
+    rule("device-lost", ("no CUDA-capable device", "failed to initialize CUDA", "failed to initialize ROCm", "cudaGetDeviceCount"), r"no (?:CUDA|ROCm)-capable device|failed to initialize (?:CUDA|ROCm)(?:: (?P<reason>.*))?|cudaGetDeviceCount\S* (?:failed|returned)\S* ?(?P<reason2>.*)"),
     rule("generic-warning", "cudaMemGetInfo failed", r"cudaMemGetInfo failed \((?P<reason>[^)]*)\)", key="free-memory-unknown"),
     # --- allocation failures (before anything that shares their words)
     rule("alloc-failed", ("cudaMalloc failed", "hipMalloc failed"), r"allocating (?P<size_mib>[\d.]+) MiB on device (?P<device>\d+): (?P<why>(?:cuda|hip)Malloc failed)(?:: (?P<reason>.+))?", make=_cuda_alloc),
