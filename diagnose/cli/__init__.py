@@ -148,9 +148,12 @@ def _command_line(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         if debug:
             raise
-        from probes.evidence.words import words  # noqa: PLC0415 - nothing is imported for --version
+        from diagnose.cli.interrupts import once_is_enough  # noqa: PLC0415 - nothing is imported for --version
 
-        sys.stderr.write(f"{words('interrupted')}\n")
+        with once_is_enough():
+            from probes.evidence.words import words  # noqa: PLC0415
+
+            sys.stderr.write(f"{words('interrupted')}\n")
         return 130
     except Exception as error:
         from probes.evidence.errors import CtxDoctorError  # noqa: PLC0415

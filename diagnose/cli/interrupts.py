@@ -14,7 +14,11 @@ AGAIN_AFTER_S = 0.02
 """How long after it was dropped an interrupt comes again: by then the callback that swallowed it is over."""
 
 
-def _come_again() -> None:
+def _come_again(waiting: list[bool]) -> None:
+    """Send it again in a moment, once: ``waiting`` holds something while one is on its way, so that the way out is not interrupted by a second."""
+    if waiting:
+        return
+    waiting.append(True)
     import signal  # noqa: PLC0415 - only where an interrupt was dropped
     import threading  # noqa: PLC0415
 
@@ -23,6 +27,7 @@ def _come_again() -> None:
     number = signal.SIGINT if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN else signal.SIGTERM
 
     def send() -> None:
+        waiting.clear()
         if main is not None and hasattr(signal, "pthread_kill"):
             signal.pthread_kill(main, number)  # ends what the main thread waits for in the system, too
         else:
@@ -34,13 +39,31 @@ def _come_again() -> None:
 
 
 @contextlib.contextmanager
+def once_is_enough() -> Iterator[None]:
+    """Let further interrupts pass within the block: the person has pressed Ctrl-C, and the last words are being said."""
+    import signal  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def never_lost() -> Iterator[None]:
     """Send an interrupt again within the block where Python could only report it as "ignored". All else is reported as before."""
     before = sys.unraisablehook
+    waiting: list[bool] = []
 
     def hook(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _come_again()
+            _come_again(waiting)
         else:
             before(unraisable)
 

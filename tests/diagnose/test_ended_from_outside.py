@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from diagnose import session
+from diagnose import cli, session
 from diagnose.case import Case
 from diagnose.cli import command_line
 from diagnose.cli.pipes import unbreakable
@@ -152,6 +152,28 @@ def test_an_interrupt_that_python_drops_comes_again(where: str) -> None:
     assert done.returncode == 130, done.stderr
     assert time.monotonic() - began < 20
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_second_ctrl_c_changes_nothing_about_the_last_words(monkeypatch, capsys):
+    """Law: who presses Ctrl-C twice gets one word and 130, and Ctrl-C is what it was for whoever called."""
+
+    def work(_arguments):
+        raise KeyboardInterrupt
+
+    def twice(text, /, **_values):
+        signal.raise_signal(signal.SIGINT)
+        return text
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(cli, "_dispatch", work)
+    monkeypatch.setattr("probes.evidence.words.words", twice)
+    try:
+        assert cli.command_line(["run"]) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="terminals of POSIX")
