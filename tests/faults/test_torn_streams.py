@@ -41,7 +41,7 @@ def test_an_answer_that_misses_a_fact_is_held_against_the_same_in_one_piece(behi
     proxy = limiting.Proxy(behind, fault, 0, lambda: None)
     with Http(proxy.url) as http:
         backend = recognise(http)
-        context = ProbeContext(backend=backend, counter=counter_for(backend), seed=5, ends_at=time.monotonic() + 120)
+        context = ProbeContext(backend=backend, counter=counter_for(backend), seed=5, ends_at=time.monotonic() + 600)
         text = build_ladder((384,), context.counter, seed=5, reserve=64).rungs[0]
         attempts = Attempts(context, Asking(style="completion"))
         # a fact that stands nowhere in the text is missed in any case
@@ -65,7 +65,7 @@ def test_an_answer_that_misses_a_fact_is_held_against_the_same_in_one_piece(behi
 def test_a_session_says_it_and_measures_on(behind, tmp_path):
     """Law: recall through a proxy that loses pieces is the recall of the server, and the report says what the proxy does."""
     proxy = limiting.Proxy(behind, "drops", 0, lambda: None)
-    document, done = run(proxy.url, "--ladder", "512", "--repeat", "1", folder=tmp_path, budget="150s")
+    document, done = run(proxy.url, "--ladder", "512", "--repeat", "1", folder=tmp_path, budget="400s")
     assert len(of_kind(document, "torn_stream")) == 1, done.stderr
     assert any("one piece" in note for note in document["notes"])
     rungs = [one for one in document["rungs"] if one["canaries"]["asked"]]
