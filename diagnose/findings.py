@@ -18,9 +18,10 @@ from probes.evidence.request import (
     TornStream,
     TruncationReading,
 )
-from probes.evidence.rungs import LadderFound, RungResult, WayOfAsking, WindowChanged
+from probes.evidence.rungs import LadderFound, LadderPlan, RungResult, WayOfAsking, WindowChanged
 from probes.evidence.sizes import MIB, show_size
 from probes.evidence.soak import SoakReading
+from probes.evidence.subject import WindowReading
 from probes.evidence.words import Words, words
 from probes.ladder.flaky import trial_in_words
 
@@ -78,6 +79,26 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if replay is not None:
         said.append(replay_in_words(replay))
     said += by_meaning_in_words(evidence)
+    plan, window = evidence.last(LadderPlan), evidence.last(WindowReading)
+    if plan is not None and plan.target and window is not None and 0 < (window.in_force or 0) < plan.target:
+        if (window.trained or 0) >= plan.target:
+            said.append(
+                words(
+                    "Wanted are {target} tokens, and the window in force has {window}: nothing longer passes before a longer one is set. "
+                    "The model was trained for {trained}.",
+                    target=f"{plan.target:,}",
+                    window=f"{window.in_force:,}",
+                    trained=f"{window.trained:,}",
+                )
+            )
+        else:
+            said.append(
+                words(
+                    "Wanted are {target} tokens, and the window in force has {window}: nothing longer passes before a longer one is set.",
+                    target=f"{plan.target:,}",
+                    window=f"{window.in_force:,}",
+                )
+            )
     probe = evidence.last(TruncationReading)
     if probe is not None and probe.verdict == "truncated" and probe.below_sent and probe.window:
         left = probe.below_processed if probe.below_processed is not None else probe.below_sent

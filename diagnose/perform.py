@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import signal
 import threading
 from collections.abc import Sequence
@@ -24,13 +25,20 @@ from probes.evidence.rungs import Criteria
 from probes.evidence.words import words
 from rules.catalogue import Mode
 
+_STAMP = re.compile(r"\d{8}-")
+
 
 def open_or_create(name: str | None, symptom: str | None) -> Case:
-    """Open the case of that name, or make it; without a name a new one is made."""
+    """Open the case of that name, or make it; without a name a new one is made.
+
+    The beginning of a name is enough for one that was made from the time: a person's own may be the beginning of another.
+    """
     if name is not None:
         try:
-            find(name)
+            folder = find(name)
         except CaseError:
+            return Case.create(symptom, tool_version=version(), name=name)
+        if folder.name != name and folder.name.startswith(name) and not _STAMP.match(name):
             return Case.create(symptom, tool_version=version(), name=name)
         return Case.open(name)
     return Case.create(symptom, tool_version=version())

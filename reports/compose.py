@@ -762,6 +762,8 @@ def _next_test(make: _Builder, test: NextTest | None) -> Test | None:
         lead = words("Remove {variable} (it is {before}), and change nothing else.", variable=variable, before=before)
     elif test.kind == "change":
         lead = words("Change {variable}, and nothing else.", variable=variable or "?")
+    elif test.kind == "probe" and test.variable in PROBES:
+        lead = words("Measure more: {variable}", variable=Sentence(PROBES[test.variable]))
     elif test.kind == "probe":
         lead = words("Measure more: {variable}", variable=variable or after or "?")
     elif test.kind == "answer" and test.question:
@@ -841,6 +843,16 @@ def _asked(make: _Builder, test: NextTest) -> tuple[list[Words], Text]:
     return how, make.tell(test.reason or "")
 
 
+PROBES: Final = {
+    "truncation": words("what becomes of a prompt that is longer than the window"),
+    "recall": words("whether facts of a text are found again"),
+    "ladder": words("one length after another, up to the window"),
+    "fixed-length": words("at which length exactly it fails"),
+    "repeat": words("the same request again and again"),
+    "cache-reuse": words("what comes from the prompt cache"),
+    "speed": words("the speed at each length"),
+}
+"""What a probe measures, in words: its id is for programs."""
 _MOST_CHOICES: Final = 6
 _LONGEST_WITHIN: Final = 400
 _TO_DO: Final = re.compile(r"[A-Z][a-z]+ [a-z]")

@@ -119,12 +119,18 @@ def _take_language(arguments: list[str]) -> list[str]:
 
 def command_line(arguments: list[str]) -> int:
     """Run one command; gives its exit code. Nothing but a bug escapes as a traceback, and with ``--debug`` every error does."""
-    from diagnose.cli.interrupts import never_lost  # noqa: PLC0415 - nothing is imported for --version
-    from diagnose.cli.pipes import unbreakable  # noqa: PLC0415
+    try:
+        from diagnose.cli.interrupts import never_lost  # noqa: PLC0415 - nothing is imported for --version
+        from diagnose.cli.pipes import unbreakable  # noqa: PLC0415
 
-    with unbreakable(), never_lost():
-        # in a context of its own: the language of one command is not that of the next
-        return copy_context().run(_command_line, arguments)
+        with unbreakable(), never_lost():
+            # in a context of its own: the language of one command is not that of the next
+            return copy_context().run(_command_line, arguments)
+    except KeyboardInterrupt:
+        # it came before the command had begun, or after its last word
+        if "--debug" in arguments:
+            raise
+        return 130
 
 
 def _command_line(arguments: list[str]) -> int:

@@ -37,7 +37,17 @@ from rules.facts import (
     WINDOW_IS_DIVIDED,
     WINDOW_SHARE_OF_ASKED,
     WINDOW_TRAINED,
+    WINDOW_WANTED,
 )
+
+_WANTS_MORE = all_of(WINDOW_WANTED > WINDOW_IN_FORCE * 1.0, WINDOW_TRAINED > WINDOW_IN_FORCE * 1.0)
+
+
+def _enough(client: int | None, wanted: int | None, trained: int | None) -> int | None:
+    """Give the longer of what the client reckons with and what is wanted, else the trained window; never more than that one."""
+    aim = max(client or 0, wanted or 0) or trained or 0
+    return min(aim, trained or 2**30) or None
+
 
 RULE = Rule(
     cause="client-ctx-mismatch",
@@ -89,6 +99,8 @@ RULE = Rule(
             to=WINDOW_IN_FORCE,
             keep=("ctx",),
             minutes=5,
+            # a client that is told less reaches no length that is wanted and that the model can do
+            when=not_(_WANTS_MORE),
             reason=words("Told the window that is loaded, the client trims in time; nothing changes at the server."),
             expects=(
                 Expect(
@@ -102,13 +114,9 @@ RULE = Rule(
             variable="ctx",
             start=WINDOW_IN_FORCE,
             to=Computed(
-                words("the window that the client reckons with, at most the trained one"),
-                lambda facts: (
-                    min(
-                        facts.value(CLIENT_WINDOW) or facts.value(WINDOW_TRAINED) or 0,
-                        facts.value(WINDOW_TRAINED) or 2**30,
-                    )
-                    or None
+                words("the window that the client reckons with or that is wanted, at most the trained one"),
+                lambda facts: _enough(
+                    facts.value(CLIENT_WINDOW), facts.value(WINDOW_WANTED), facts.value(WINDOW_TRAINED)
                 ),
             ),
             keep=("kv_type_k", "kv_type_v", "parallel"),

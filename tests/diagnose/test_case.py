@@ -12,6 +12,7 @@ import pytest
 
 from diagnose import case as case_module
 from diagnose.case import JOURNAL, Case, find, folders
+from diagnose.perform import open_or_create
 from probes.evidence.answers import Answer
 from probes.evidence.errors import BadFileError, CaseBusyError, CaseError, CaseNewerError, DiskFullError
 from probes.evidence.records import found
@@ -164,3 +165,17 @@ def test_going_on_with_a_case_that_does_not_exist_is_no_new_case(home, capsys):
     assert command_line(["run", "--case", "nosuch"]) == 2
     assert "no case" in capsys.readouterr().err
     assert folders() == []
+
+
+def test_a_name_of_ones_own_that_begins_another_is_a_new_case(home):
+    """Law: --case takes a person's name whole; the beginning is enough only for a name that was made from the time."""
+    with open_or_create("np3u", None) as longer:
+        longer.append("run", {"options": {}}, run=1)
+    with open_or_create("np3", None) as shorter:
+        assert shorter.id == "np3"
+    with open_or_create("np3", None) as again:
+        assert again.folder == shorter.folder
+    with open_or_create(None, None) as made:
+        stamped = made.id
+    with open_or_create(stamped[:-2], None) as found_again:
+        assert found_again.id == stamped

@@ -12,7 +12,8 @@ from diagnose.running import begin
 from diagnose.window import judge_length, judge_window, other_criteria, passes, reaches
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import TruncationReading
-from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, DepthHit, RecallBase, RungResult
+from probes.evidence.rungs import CanaryScore, ConstraintScore, Criteria, DepthHit, LadderPlan, RecallBase, RungResult
+from probes.evidence.subject import WindowReading
 
 BASE = RecallBase(style="question", at_tokens=1024, hit=27, asked=27, able=True, constraints_met=3, constraints_asked=3)
 
@@ -195,3 +196,15 @@ def test_text_that_is_lost_below_the_window_is_said_first_of_all(left, said):
     assert (
         any("of 3,949 tokens that fit into the window of 4,096, 900 were processed" in note for note in notes) is said
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "trained", "said"), [(6144, 8192, "trained for 8,192"), (6144, 4096, "is set."), (4000, 8192, None)]
+)
+def test_a_target_above_the_window_is_said_whatever_is_named(target, trained, said):
+    """Law: who wants more than the window in force is told so, and what the model could do."""
+    window = WindowReading(in_force=4096, trained=trained)
+    plan = LadderPlan(rungs=(512,), target=target, output_tokens=64)
+    evidence = EvidenceSet([found(one, source="measured") for one in (window, plan)])
+    notes = [one.english for one in said_by_probes(evidence) if "Wanted are" in one.english]
+    assert (notes and notes[0].endswith(f"{said}{'' if said.endswith('.') else '.'}")) if said else not notes

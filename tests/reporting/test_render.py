@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.plan import MINUTES
 from probes.evidence.errors import InputError
 from probes.evidence.records import Evidence
 from probes.evidence.words import use_translation
 from reports.check import LONGEST_HTML, LONGEST_MARKDOWN, check, check_html, parser
-from reports.compose import build, departure, verdict_words, window_statement
+from reports.compose import PROBES, build, departure, verdict_words, window_statement
 from reports.document import CaseDocument
 from reports.escape import width
 from reports.forms import FORMS, form_for
@@ -513,6 +514,16 @@ def test_nothing_is_left_is_not_said_where_more_time_would_tell_more(stopped: st
     report = render(CaseDocument.model_validate(data), "md")
     assert ("a larger budget" in report) is more
     assert ("Nothing is left to try" in report) is not more
+
+
+@pytest.mark.parametrize("probe", sorted(MINUTES))
+def test_what_is_to_be_measured_is_said_in_words(probe: str) -> None:
+    """Law: every probe that can be proposed has words for people."""
+    whole = bare().model_dump(mode="json", by_alias=True)
+    whole["next_test"] = {"kind": "probe", "variable": probe, "reason": "", "cost": {"minutes": 1}}
+    report = render(CaseDocument.model_validate(whole), redactor=Redactor(local=False))
+    lead = report.partition("### Next test")[2].strip().splitlines()[0]
+    assert lead == f"Measure more: {PROBES[probe].english}"
 
 
 def test_a_log_that_is_asked_for_is_asked_for_in_words() -> None:

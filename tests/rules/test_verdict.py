@@ -77,6 +77,26 @@ def test_while_nothing_is_named_a_quick_look_comes_before_a_change():
     assert next_step(judge_facts(named), named, closers).kind == "change"
 
 
+def test_a_client_is_not_told_less_where_more_is_wanted_and_the_model_can_do_it():
+    """Law: the change that reaches what is wanted is proposed, and no step away from it."""
+    told = {
+        "symptom": "fixed-length-error",
+        "failure.refused_over_window": True,
+        "failure.about": "too-long",
+        "window.in_force": 4096,
+        "window.asked": 4096,
+        "window.slots": 1,
+        "told.client": "agent",
+    }
+    for wanted, trained, change in ((6144, 8192, ("ctx", 6144)), (6144, 4096, ("client.ctx", 4096))):
+        values = {**told, "window.wanted": wanted, "window.trained": trained}
+        facts = Facts(
+            {VOCABULARY[name]: VOCABULARY[name].admit(value, source="measured") for name, value in values.items()}
+        )
+        step = next_step(judge_facts(facts), facts)
+        assert (step.variable, step.to) == change
+
+
 def test_there_is_nothing_left_to_try_only_when_nothing_is():
     """No leader and nothing open: no step."""
     facts = Facts({fact: Unknown("not-offered") for fact in VOCABULARY})
