@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from diagnose.case import Case
 from diagnose.goal import nothing_left
@@ -18,6 +19,7 @@ from probes.evidence.answers import Answer
 from probes.evidence.changes import JudgedAs, PredictionScored
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found
+from probes.evidence.subject import Configuration
 from probes.evidence.words import words
 from reports.document import message
 from rules.catalogue import Mode, all_rules, judge_evidence
@@ -50,6 +52,7 @@ def judge_run(one: Walk, *, judged_as: Mode | None = None) -> tuple[Verdict, Nex
         facts=facts,
     )
     past = tried(one.case, one.run) | _mended(one.case, one.run, facts) | _measured(one.case, one.run)
+    past |= set_already(one.case.evidence(one.run))
     if _holds(one.case, one.run, judgement):
         ahead, step = [], None
     else:
@@ -110,6 +113,14 @@ def _from_what_stands(
         cost=Cost(minutes=3),
         reason=words("Its change gained nothing, so it is undone before anything else is changed.").english,
     )
+
+
+def set_already(evidence: EvidenceSet) -> set[tuple[str, str]]:
+    """Give the changes that would change nothing: each setting with the value that it has by what was read last."""
+    now: dict[str, Any] = {}
+    for _record, configuration in evidence.of(Configuration):
+        now |= {name: setting.value for name, setting in configuration.settings.items()}
+    return {(name, repr(value)) for name, value in now.items() if value is not None}
 
 
 def _measured(case: Case, run: int) -> set[tuple[str, str]]:
