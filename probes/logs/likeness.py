@@ -24,6 +24,11 @@ _TITLE, _REPORT = 2.5, 2.0
 _SHORT, _WHOLE = 4, 10
 """Words that a sentence and a report are taken to have more, so that a single word decides nothing."""
 _LEAST = 3.0
+_MANY_KNOWN = 6
+"""So many known words are of the matter without a word of the field among them."""
+_LEAST_KNOWN, _LEAST_OF_ONE, _LEAST_SHARE = 3, 2, 1 / 3
+"""Below so many words that any telling knows, that the cause's own know, and below such a share of all that was said, nothing is alike: a text on something
+else, or in a language that no telling is in, has a word of theirs by chance."""
 _USUAL = 2.0
 """What a server's usual troubles have in advance: about one rare word of a sentence."""
 _PAIR = 1.5
@@ -90,6 +95,38 @@ def _features(text: str) -> set[str]:
     return {*kept, *(f"{one} {two}" for one, two in itertools.pairwise(kept))}
 
 
+_FIELD = frozenset(
+    stem
+    for word in re.findall(
+        r"\w+",
+        """
+        gpu vram ram memory oom context ctx token tokens prompt prompts cache cached kv cuda rocm vulkan metal hip cpu processor driver kernel
+        prefill batch ubatch layers offload weights quant q4 q8 quantized slot slots parallel request requests truncated truncation forgets crash crashes
+        slow speed tps timeout hang stuck garbage gibberish leak swap load loads loading loaded unload allocate allocation allocated buffer nvml xid
+        prefilling desktop pc documents recalled attention rope yarn template reasoning conversation conversations
+        chat chats history answer answers reply replies output response generation
+        decode speculative draft mtp image vision mmproj mmap reboot reboots sleep slept suspend nginx proxy stream streaming tool
+        swa mamba hybrid sliding moe expert experts length max
+        """,
+    )
+    for stem in (_stem(word),)
+)
+"""Words of which a report of any trouble that there is a cause for has one."""
+
+
+def _speaks_of_it(features: set[str], like: list[str], weights: dict[str, dict[str, float]]) -> list[str]:
+    """Keep the causes that enough words of a text are like; none for a text that is on something else."""
+    words = {feature for feature in features if " " not in feature}
+    known = words & weights.keys()
+    plain = sum(word.isalpha() for word in words | known)
+    if len(known) < _LEAST_KNOWN or len(known) < _LEAST_SHARE * plain:
+        return []
+    if len(known) < _MANY_KNOWN and not words & _FIELD:
+        return []
+    told = features & weights.keys()
+    return [cause for cause in like if sum(cause in weights[feature] for feature in told) >= _LEAST_OF_ONE]
+
+
 @cache
 def _model() -> dict[str, dict[str, float]]:
     """Give, for each word and pair of words, the causes that it speaks for, and how much."""
@@ -108,11 +145,13 @@ def _model() -> dict[str, dict[str, float]]:
     return weights
 
 
-def likeness(title: str, parts: list[str], server: str | None = None, most: int = MOST) -> tuple[str, ...]:
-    """Give the ids of the causes whose telling a report is most like, the likest first; none where its words are in no telling.
+def likeness(
+    title: str, parts: list[str], server: str | None = None, most: int = MOST, *, shown: bool = False
+) -> tuple[str, ...]:
+    """Give the ids of the causes whose telling a report is most like, the likest first; none where too few of its words are in any telling.
 
     ``title``: its heading, or empty; ``parts``: its sentences; ``server``: the program that it is about, whose usual troubles
-    come first among what is alike.
+    come first among what is alike; ``shown``: whether a log beside it shows that it is about a server, so that few words are enough.
     """
     weights = _model()
     marks: defaultdict[str, float] = defaultdict(float)
@@ -149,4 +188,5 @@ def likeness(title: str, parts: list[str], server: str | None = None, most: int 
         if cause in marks:
             marks[cause] += _USUAL
     order = sorted(marks, key=lambda cause: (-marks[cause], cause))
-    return tuple(cause for cause in order[:most] if marks[cause] >= _LEAST)
+    like = [cause for cause in order[:most] if marks[cause] >= _LEAST]
+    return tuple(like if shown else _speaks_of_it(seen, like, weights))

@@ -29,6 +29,7 @@ from .likeness import likeness
 from .mechanisms import mechanisms
 from .prose import is_negated, is_remedy, read_counts, read_length, read_prose, sentences, without_questions
 from .reader import collect_log, tail_events
+from .sayings import Value
 from .source import open_source
 
 Kind = Literal["case", "answers", "log", "report"]
@@ -39,6 +40,8 @@ LONGEST_COMMAND = 6000
 LONGEST_LINE = 20_000
 LONGEST_WORD = 600
 LONGEST_BLANK = 200
+SHORT_TEXT = 12
+"""Of so many rows a text that has a person's row is what they pasted together, and no log."""
 MAX_REPORT = 4 << 20
 """A pasted report is text of people: what is longer is a log."""
 
@@ -206,6 +209,7 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
     ):
         # a program's own words for a failure say more than that something broke inside
         del answers["error_kind"]
+    _correct(answers, [*folder.events(), *quoted], text)
     if "symptom" not in answers:
         shown = next((_SHOWS[event.event] for event in folder.events() if event.event in _SHOWS), None)
         if shown is None and _NOT_LOADED.search("\n".join(code)):
@@ -217,13 +221,43 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         for question, value in answers.items()
     )
     parts = sentences(_without_code(running))
+    shown_by_log = bool(folder.events() or quoted)
     named, like = (
         mechanisms(_title(text), parts),
-        likeness(_title(text), parts, backend.name if backend is not None else None),
+        likeness(_title(text), parts, backend.name if backend is not None else None, shown=shown_by_log),
     )
     if named or like:
         evidence.append(found(Mechanisms(named=named, like=like), source="report", origin=name))
     return evidence
+
+
+def _correct(answers: dict[str, Value], events: list[LogEvent], text: str) -> None:
+    """Take out answers that are read from what a program said of itself, or that say nothing: its numbers mean what they mean there."""
+    if any(event.event == "alloc-failed" and event.free_bytes is not None for event in events):
+        answers.pop("room_left", None)
+    refusals = {event.limit for event in events if event.event == "refused" and event.limit}
+    if answers.get("window_asked") in refusals:
+        # what was refused is the window in force, whatever was asked for
+        del answers["window_asked"]
+    if answers.get("other_engine") == "works" and not events and "symptom" not in answers:
+        servers = {name for name, pattern in _MAKERS.items() if re.search(pattern, text[:200_000], re.IGNORECASE)}
+        if len(servers) < 2 and not re.search(r"\b(?:an?other|different|elsewhere|others?)\b", text, re.IGNORECASE):
+            # the one server that is named is no other one
+            del answers["other_engine"]
+    cut = _CUT_TO.search(text)
+    if cut is not None:
+        length = read_length(cut["n"] or cut["n2"], cut["k"] or cut["k2"])
+        if length is not None and length >= 256 and "window_asked" not in answers:
+            # beside a window that was asked for it is another setting, and does not say that the first one was not taken
+            answers.setdefault("window_shown", length)
+
+
+_CUT_TO = re.compile(
+    r"\btruncation[-_ ]length[\"'`*]{0,3}(?:\s{1,3}(?:is|was|of|at|to|set|still|stands?|being|the|default)){0,4}\s{0,4}[=:(|]{0,2}\s{0,4}[\"'`*]{0,3}(?P<n>\d[\d,_]{0,9})\s?(?P<k>[kK])?\b"
+    r"|\btruncate (?:the )?prompt (?:up )?to (?:this|that) length[\"'`*]{0,3}(?:\s{1,3}(?:is|was|of|at|to|set)){0,3}\s{0,4}[=:(|]{0,2}\s{0,4}[\"'`*]{0,3}(?P<n2>\d[\d,_]{0,9})\s?(?P<k2>[kK])?\b",
+    re.IGNORECASE,
+)
+"""text-generation-webui's setting: to so many tokens it cuts a prompt, whatever window the model was loaded with."""
 
 
 def _title(text: str) -> str:
@@ -353,13 +387,33 @@ _TELLING = frozenset(
 
 def _prose_events(text: str, seen: set[int], name: str) -> list[LogEvent]:
     """Read what a person quotes in a sentence: an error's own words, a status line. Only what one program's rule knows."""
-    rows = text.split("\n")
-    kept = "\n".join("" if number in seen else row[:2000] for number, row in enumerate(rows, start=1))
-    return [
-        event
-        for event in tail_events(kept, name)
-        if event.event in _TELLING and event.dialect not in {"generic", "answers"}
-    ][:200]
+    rows = ["" if number in seen else row[:2000] for number, row in enumerate(text.split("\n"), start=1)]
+    events = [event for event in tail_events("\n".join(rows), name) if _tells(event)]
+    told = {line for event in events for line in (event.line, event.last_line or 0, *event.further_lines)}
+    kept = "\n".join(rows)[:MOST_QUOTED]
+    for match in _QUOTATION.finditer(kept):
+        inside = next(part for part in match.groups() if part is not None)
+        first = kept.count("\n", 0, match.start()) + 1
+        if told.isdisjoint(range(first, first + inside.count("\n") + 1)):
+            # its own words alone: the sentence around them hides them from the rules, or a line's end cuts them
+            events.extend(
+                event.model_copy(update={"line": first, "last_line": None, "further_lines": ()})
+                for event in tail_events(" ".join(inside.split()), name)
+                if _tells(event)
+            )
+    return events[:200]
+
+
+MOST_QUOTED = 100_000
+_QUOTATION = re.compile(
+    r"[\"](?=\S)((?:[^\"\n]|\n(?!\s*\n)){16,600})[\"]|[\u201c\u201e](?=\S)((?:[^\u201c-\u201e\n]|\n(?!\s*\n)){16,600})[\u201c\u201d]"
+    r"|\u00ab\s?((?:[^\u00ab\u00bb\n]|\n(?!\s*\n)){16,600})\u00bb|`(?=\S)((?:[^`\n]|\n(?!\s*\n)){16,600})`|(?<!\w)'(?=\S)((?:[^'\n]|\n(?!\s*\n)){16,600})'(?!\w)"
+)
+"""What somebody puts between quotation marks, also over a line's end."""
+
+
+def _tells(event: LogEvent) -> bool:
+    return event.event in _TELLING and event.dialect not in {"generic", "answers"}
 
 
 def _commands(text: str) -> list[str]:
@@ -549,7 +603,7 @@ def _loose_flags(prose: str, backend: str | None) -> Configuration | None:
     words: list[str] = []
     seen: set[str] = set()
     for part in sentences(prose):
-        if "-" not in part or is_remedy(part) or _PROGRAM.search(part):
+        if "-" not in part or is_remedy(part) or (_PROGRAM.search(part) and _commands(part)):
             continue
         for match in _FLAG.finditer(part):
             flag = match[1]
@@ -620,8 +674,13 @@ def _backend(text: str) -> BackendIdentity | None:
     for command in _commands(text):
         backend = detect_backend(split_command(command))
         if backend is not None:
+            fork = _fork_named(text) if backend == "llama.cpp" else None
+            if fork is not None:
+                # its program is called as llama.cpp's
+                return BackendIdentity(name=fork, version=_version(text), recognised_by="its name in the report")
             return BackendIdentity(name=backend, version=_version(text), recognised_by="a command in the report")
     counts = {name: len(re.findall(pattern, text, re.IGNORECASE)) for name, pattern in _MAKERS.items()}
+    counts["vllm"] += len(_VLLM_LINE.findall(text[:200_000]))
     # A wrapper or fork names what is inside it too: the outer name wins.
     for outer in (
         "ik_llama.cpp",
@@ -641,6 +700,21 @@ def _backend(text: str) -> BackendIdentity | None:
     if counts[best]:
         return BackendIdentity(name=best, version=_version(text), recognised_by="its name in the report")
     return None
+
+
+_VLLM_LINE = re.compile(
+    r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[\w/.]{1,80}\.py:\d+\]|[\w/.]{1,80}\.py:\d+\])"
+)
+"""How vLLM begins its lines, and no other server."""
+_FORKS = {"ik_llama.cpp": r"\bik[-_]llama(?:\.cpp)?\b", "beellama.cpp": r"\bbeellama(?:\.cpp)?\b"}
+
+
+def _fork_named(text: str) -> str | None:
+    """Say which fork of llama.cpp a report is about: the one that it names, and names more than llama.cpp itself."""
+    itself = len(re.findall(r"(?<![\w-])llama\.cpp\b|\bmainline\b", text, re.IGNORECASE))
+    named = {name: len(re.findall(pattern, text, re.IGNORECASE)) for name, pattern in _FORKS.items()}
+    best = max(named, key=lambda name: named[name])
+    return best if named[best] > itself else None
 
 
 def _first(pattern: str, text: str) -> int:
@@ -686,6 +760,15 @@ def kind_of(sample: str) -> Kind:
     rows = [row for row in stripped.split("\n") if row.strip()][:400]
     if not rows:
         return "report"
+    known = {
+        event.line
+        for event in tail_events("\n".join(rows))
+        if event.dialect not in {"generic", "answers"} and event.event != "command"
+    }
+    if len(rows) <= SHORT_TEXT and any(
+        _beside_a_log(clean(row), known=number in known) for number, row in enumerate(rows, start=1)
+    ):
+        return "report"
     log_like = sum(1 for row in rows if is_log_line(clean(row)) or row.lstrip().startswith("{"))
     if log_like * 2 >= len(rows):
         return "log"
@@ -699,8 +782,41 @@ def kind_of(sample: str) -> Kind:
     own = [row for row in rows if not _TRACE.match(row)]
     if log_like * 2 >= len(own) and sentences * 4 <= len(own):
         return "log"
-    known = {event.line for event in tail_events("\n".join(rows)) if event.dialect not in {"generic", "answers"}}
     return "log" if len(known) * 3 >= len(rows) and sentences * 4 <= len(rows) else "report"
+
+
+_PROMPT = re.compile(r"\s{0,40}(?:\([\w.-]{1,40}\)\s{0,4})?(?:[$>#%]\s{1,4}|[A-Z][A-Za-z ]{1,30}:\s{0,4})?")
+"""What people put before a command: a shell's mark, or a word for it."""
+
+
+_BRACKETED = re.compile(r"[\[\]<>{}=|]")
+
+
+def _beside_a_log(row: str, *, known: bool) -> bool:
+    """Say whether a row of a short text is what a person put beside a program's lines: the command it was started with, or a word on which server it is.
+
+    ``known``: whether the row is one of a program's own.
+    """
+    time, _level = time_and_level(row)
+    if time is not None or _TRACE.match(row):
+        return False
+    commands = _commands(row)
+    if commands:
+        at = row.find(commands[0][:40])
+        opening = _PROMPT.match(row)
+        return (opening is not None and at <= opening.end()) or not (is_log_line(row) or _BRACKETED.search(row[:at]))
+    return not known and not is_log_line(row) and _names_a_server(row)
+
+
+def _names_a_server(row: str) -> bool:
+    return any(
+        (match.start() == 0 or row[match.start() - 1] not in "/\\._-")
+        for pattern in _MAKERS.values()
+        for match in [re.search(pattern, row[:400], re.IGNORECASE)]
+        if match is not None
+        # a path's or a module's name, and the beginning of a program's line, are its own
+        and row[match.end() : match.end() + 1] not in {"/", "\\", "_"}
+    )
 
 
 def _is_answers(text: str) -> bool:

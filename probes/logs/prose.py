@@ -135,7 +135,7 @@ _TAKEN = re.compile(
     re.IGNORECASE,
 )
 _RAM = re.compile(
-    r"(?:(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:(?:system |unified |host |DDR\d )?(?:RAM|memory)\b|DDR\d\b)|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box|container|pod|vm)|\bM[1-5](?: (?:Max|Pro|Ultra))?(?: with|[ ,(/]){1,3} ?(?P<n4>\d{1,3}) ?GB|\b(?:in )?RAM \((?P<n5>\d{2,4}) ?GB)",
+    r"(?:(?<![\d.])(?P<n>\d{1,4})\s*(?P<u>GiB|GB|G)\s*(?:of )?(?:(?:system |unified |host |DDR\d )?(?:RAM|memory)\b(?! in use)|DDR\d\b)|(?<![-_\w])(?:ram(?:_gb)?|system memory|unified memory)\s*(?:=|:|of|is)?\s*(?P<n2>\d{1,4})\s*(?P<u2>GiB|GB|G)?\b|(?P<n3>\d{1,4}) ?GB (?:Mac|machine|unified|box|container|pod|vm)|\bM[1-5](?: (?:Max|Pro|Ultra))?(?: with|[ ,(/]){1,3} ?(?P<n4>\d{1,3}) ?GB|\b(?:in )?RAM \((?P<n5>\d{2,4}) ?GB)",
     re.IGNORECASE,
 )
 _STORE = re.compile(r"cache[-_ ]ram(?:_mib)?[\"'`]?\s*(?:=|:|\s)\s*[\"'`]?(?P<n>-?\d{1,7})\b", re.IGNORECASE)

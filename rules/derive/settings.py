@@ -112,16 +112,26 @@ _WRITES: Mapping[str, str] = {
 """Dialect → the server that writes it. llama.cpp's lines tell of no server: half of these have it inside."""
 _QUOTED = frozenset({"refused", "http", "generic-error", "generic-warning", "crash", "command"})
 _LINES_ENOUGH = 3
+_FRAMES: Mapping[str, re.Pattern[str]] = {
+    "vllm": re.compile(
+        r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[\w/.]{1,80}\.py:\d+\]|[\w/.]{1,80}\.py:\d+\])"
+    )
+}
+"""How a server begins its lines and no other does: one such line is enough."""
 
 
 def _by_lines(sight: Sight) -> Iterator[Reading]:
-    """Say whose log it is by whose lines it has, where it never says its name: three at least."""
+    """Say whose log it is by whose lines it has, where it never says its name: three at least, or one that only that server begins so."""
     lines: dict[str, list[Evidence]] = {}
+    framed: set[str] = set()
     for evidence, event in sight.of(LogEvent):
         if event.dialect in _WRITES and event.event not in _QUOTED:
             lines.setdefault(event.dialect, []).append(evidence)
+            frame = _FRAMES.get(event.dialect)
+            if frame is not None and frame.search(event.text or ""):
+                framed.add(event.dialect)
     for dialect, name in _WRITES.items():
-        if len(lines.get(dialect, ())) >= _LINES_ENOUGH:
+        if dialect in framed or len(lines.get(dialect, ())) >= _LINES_ENOUGH:
             yield reading(BACKEND, name, lines[dialect][0])
             return
 

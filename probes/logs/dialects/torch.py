@@ -25,7 +25,7 @@ def _out_of_memory(match: re.Match[str], fields: Fields) -> Found:
         "api": "torch",
         "reason": "out of memory",
         "device": device[1] if device else None,
-        "total_bytes": _size(rf"total capacity of {_SIZE}", text) or _size(rf"{_SIZE} total capacity", text),
+        "total_bytes": _size(rf"total capaci?ty of {_SIZE}", text) or _size(rf"{_SIZE} total capacity", text),
         "free_bytes": _size(rf"of which {_SIZE} is free", text) or _size(rf"{_SIZE} free", text),
     }
     found: Found = [("alloc-failed", failure)]
