@@ -17,10 +17,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from .document import CaseDocument
-    from .view import Chart, View
+    from .view import Chart, Question, View
 
 _BAND_STYLE: Final = {"likely": "bold red", "disputed": "bold magenta", "possible": "yellow", "open": "cyan"}
 _CAUSES: Final = 5
+
+
+def _how_far(question: Question) -> Words | str:
+    """Answer one of the three questions: at the wanted length, and up to where it held where that is shorter."""
+    if question.tokens is None:
+        return question.answer
+    if question.ok:
+        return f"{question.answer} ({count(question.tokens)})"
+    if question.ok is None:
+        return words("up to {tokens}; at the wanted length unknown", tokens=count(question.tokens))
+    return words("up to {tokens}, not at the wanted length", tokens=count(question.tokens))
 
 
 def summary(document: CaseDocument, console: Console) -> None:
@@ -61,10 +72,7 @@ def draw(view: View, console: Console) -> None:
     put(view.statement)
     if not view.measured_any:
         put(words("Not looked at: {things}", things=Several(tuple(q.name for q in view.questions))), "dim")
-    answers = "; ".join(
-        f"{question.name} {question.answer}" + (f" ({count(question.tokens)})" if question.tokens is not None else "")
-        for question in view.questions
-    )
+    answers = "; ".join(f"{question.name} {_how_far(question)}" for question in view.questions)
     if view.measured_any:
         put(answers, "dim")
 
