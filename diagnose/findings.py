@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from diagnose.logged import Q8_OF_F16, Logged, cache_is_f16, told_by_log
+from probes.base import UNENDED, USED_UP
 from probes.evidence.control import ControlRun
 from probes.evidence.damage import ChainScore, TokenDivergence
 from probes.evidence.events import LogEvent
@@ -25,7 +26,6 @@ from probes.evidence.subject import WindowReading
 from probes.evidence.words import Words, words
 from probes.ladder.flaky import trial_in_words
 
-USED_UP = words("the budget was used up before; give a larger one with --budget").english
 """Why a probe was not begun where hardly any time was left."""
 CUT = 0.9
 """With less than this share of a text processed, some was lost: what is above may be the difference between two counts."""
@@ -51,11 +51,15 @@ def said_by_probes(evidence: EvidenceSet) -> tuple[Words, ...]:
     if apart is not None:
         said.append(divergence_in_words(apart))
     said += beside_in_words([one for _evidence, one in evidence.of(RungResult)])
-    if any(piece.unavailable is not None and piece.unavailable.note == USED_UP for piece in evidence.all) and not any(
-        True for _one in evidence.of(RungResult)
-    ):
+    notes = {piece.unavailable.note for piece in evidence.all if piece.unavailable is not None}
+    if notes & {USED_UP, UNENDED} and not evidence.of(RungResult):
         said.append(
             words(
+                "The budget ended before any length was measured: an answer had begun, and its stream did not end. "
+                "Look at what stands between this program and the server."
+            )
+            if UNENDED in notes
+            else words(
                 "The budget ended before any length was measured: this server is slow, or the budget small. Give more time with --budget."
             )
         )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose import agenda, forecast, look, memory
-from diagnose.findings import USED_UP
 from diagnose.history import settle
 from diagnose.judging import judge_run
 from diagnose.opening import opened
@@ -25,12 +24,13 @@ from diagnose.shape import Shape, shape_of, window_of
 from diagnose.snapshots import snapshot_of
 from probes.backends.base import Backend
 from probes.backends.commands import parse_command
-from probes.base import ProbeContext, Progress
+from probes.backends.deadline import until
+from probes.base import UNENDED, USED_UP, ProbeContext, Progress
 from probes.control import types_in
-from probes.counting import counter_for
+from probes.counting import LITTLE_S, counter_for, within
 from probes.evidence.answers import Answer
 from probes.evidence.damage import NextTokens
-from probes.evidence.errors import CouldNotLookError, CtxDoctorError, LaunchFailedError
+from probes.evidence.errors import BudgetEndedError, CouldNotLookError, CtxDoctorError, LaunchFailedError
 from probes.evidence.events import LogEvent
 from probes.evidence.records import EvidenceSet, found, not_found
 from probes.evidence.request import TURNED_AWAY, Launch, RequestError, Restarted, TornStream, TruncationReading
@@ -62,6 +62,8 @@ def walk(one: Walk) -> None:
     except (CouldNotLookError, LaunchFailedError) as error:
         one.could_not_look = error
         one.add(not_found("session", "failed", str(error), run=one.run, origin="session"))
+    except BudgetEndedError:
+        one.add(not_found("session", "not-run", USED_UP, run=one.run, origin="session"))
     finally:
         one.ui.finish_progress()
     read_logs(one)
@@ -114,7 +116,12 @@ def _look(one: Walk) -> None:
         for event in tail_events(refused.message, "the server's answer"):
             one.add(found(event, source="server", run=one.run, origin="load"))
         raise CouldNotLookError(f"{backend.name} does not load the model: {refused.message}")
-    one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent)
+    one.counter = counter_for(backend, one.options.tokenizer, sent=one.sent, ends_at=_ends(one))
+
+
+def _ends(one: Walk) -> float:
+    """Give when the run's time is over, by the monotonic clock: what the start took is of the same budget."""
+    return max(one.begun + one.options.budget_s, time.monotonic() + LEAST_LOOK_S)
 
 
 def _predict_memory(one: Walk, pid: int | None) -> None:
@@ -208,8 +215,8 @@ def _measure(one: Walk) -> None:
             or "this server cannot count tokens; give the model's tokenizer with --tokenizer FOLDER-OR-NAME"
         )
     process, _why = look.find_process(backend.http.base_url)
-    # what the start took is of the same budget
-    ends = max(one.begun + one.options.budget_s, time.monotonic() + LEAST_LOOK_S)
+    ends = _ends(one)
+    within(counter, ends)
     pid = process.pid if process else None
     sampler = Sampler(pid)
     context = ProbeContext(
@@ -229,7 +236,8 @@ def _measure(one: Walk) -> None:
     )
     before_measuring(one)
     _go_on_counting(one)
-    shape = shape_of(one, window_of(one))
+    with until(ends + LITTLE_S):
+        shape = shape_of(one, window_of(one))
     if one.mode == "run":
         # the guided walk has said it before it asked whether to start
         for line in forecast.told(forecast.of(known_of(one, shape), backend.engine), one.options.budget_s):
@@ -243,7 +251,11 @@ def _measure(one: Walk) -> None:
             if context.process_ended() is not None and not (context.time_left() > LEAST_S and context.revive()):
                 one.add(not_found(name, "failed", "the server's process has ended", run=one.run, origin=name))
                 continue
-            probe = agenda.probe(name, known_of(one, shape))
+            try:
+                probe = agenda.probe(name, known_of(one, shape))
+            except BudgetEndedError:
+                one.add(not_found(name, "not-run", USED_UP, run=one.run, origin=name))
+                continue
             if probe is None:
                 continue
             seconds = probe.cost(context).seconds
@@ -251,15 +263,20 @@ def _measure(one: Walk) -> None:
                 note = (
                     f"it would take about {seconds:.0f} s and the budget has {context.time_left():.0f} s left"
                     if context.time_left() >= LEAST_S
-                    else USED_UP
+                    else (UNENDED if context.unended else USED_UP)
                 )
                 one.add(not_found(name, "not-run", note, run=one.run, origin=name))
                 continue
             one.case.make_room()
-            for evidence in probe.collect(context):
+            try:
+                for evidence in probe.collect(context):
+                    _add_noticed(one, context, name)
+                    one.add(evidence)
+                    _keep_sent(one)
+            except BudgetEndedError:
                 _add_noticed(one, context, name)
-                one.add(evidence)
-                _keep_sent(one)
+                one.add(not_found(name, "not-run", USED_UP, run=one.run, origin=name))
+                continue
             _add_noticed(one, context, name)
             one.case.append("probe-done", {"probe": name})
             _keep_sent(one)
@@ -291,12 +308,17 @@ def _keep_sent(one: Walk) -> None:
 
 
 def _add_noticed(one: Walk, context: ProbeContext, name: str) -> None:
-    """Keep what was noticed beside what a probe looks for: torn streams, and what was refused because others were served, though it was sent again.
+    """Keep what was noticed beside what a probe looks for: torn streams, who counts tokens now, and what was refused because others were served.
 
     A stream once a run, a refusal once for each probe and message.
     """
     if context.torn is not None and not one.mine(TornStream):
         one.add(found(context.torn, source="measured", run=one.run, origin=name))
+    plan = one.last(LadderPlan)
+    if plan is not None and one.counter is not None and plan.tokenizer != one.counter.name:
+        # from here on others count: who does belongs to the plan
+        told = plan.model_copy(update={"tokenizer": one.counter.name})
+        one.add(found(told, source="measured", run=one.run, origin="plan"))
     refused, context.turned_away[:] = list(context.turned_away), []
     known = {error.message for error in one.mine(RequestError) if error.error == "busy"}
     for error in refused:

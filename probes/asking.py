@@ -60,9 +60,10 @@ class AskingProbe(Probe):
             # on a slow server the budget is for the lengths, not for what is reported apart
             slow = time.monotonic() - begun > SHARE * context.time_left()
             if not shares:
-                yield not_found(
-                    WayOfAsking, "failed", "no way of asking was answered", run=context.run, origin="asking"
-                )
+                note = "no way of asking was answered"
+                if context.unended:
+                    note = "no way of asking was answered to its end: the answer had begun and did not end"
+                yield not_found(WayOfAsking, "failed", note, run=context.run, origin="asking")
                 return
             best = 0.0 if slow else max(shares.values())
             named = self._named(context, text, asking, text.non_literal) if best > 0 else []

@@ -14,7 +14,7 @@ from typing import Any
 
 from probes.backends.base import Ask
 from probes.base import Phase, ProbeContext
-from probes.evidence.errors import CtxDoctorError, NotOfferedError, UnreachableError, WrongKeyError
+from probes.evidence.errors import BudgetEndedError, CtxDoctorError, NotOfferedError, UnreachableError, WrongKeyError
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import Completion, ErrorKind, Outcome, ProcessEnded, RequestError
 from probes.evidence.rungs import CanaryScore, ConstraintScore, DevicePeak, RungResult
@@ -231,6 +231,10 @@ class Attempts:
         if error is not None and error.error == "timeout" and context.time_left() <= 0:
             # our own patience ended, not the server's: nothing is known about this length
             note = f"the budget ended while {text.rung} tokens were waited for; the server was silent or slow"
+            if error.unended:
+                note = (
+                    f"the budget ended while {text.rung} tokens were waited for; the answer had begun and did not end"
+                )
             yield not_found(RungResult, "not-run", note, run=context.run, origin=name)
             return
         ended = context.process_ended() if error is not None else None
@@ -309,7 +313,8 @@ class Attempts:
             tail = completion_tail(group[0]) if self.asking.style == "completion" else question_tail(group)
             try:
                 self._tails[len(group)] = self.context.counter.count(tail)
-            except CtxDoctorError:
+            except (CtxDoctorError, BudgetEndedError):
+                # what was measured stands without it
                 return 0
         return self._tails[len(group)]
 
@@ -486,7 +491,7 @@ def decide_asking(context: ProbeContext, text: RungText) -> tuple[Asking, dict[s
     }
     reasoning = False
     for name, way in ways.items():
-        if shares and time.monotonic() > ends:
+        if (shares and time.monotonic() > ends) or context.time_left() <= 0:
             break
         share, thinks = _share_of(context, text, way, sample, ends)
         if thinks and way.style == "question":

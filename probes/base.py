@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from probes.evidence.errors import CtxDoctorError, NotOfferedError
 from probes.evidence.machine import SampledPeaks
 from probes.evidence.request import Completion, ProcessEnded, RequestError, TornStream
+from probes.evidence.words import words
 
 if TYPE_CHECKING:
     from probes.backends.base import Ask, Backend
@@ -28,10 +29,18 @@ BEGINNING = 64
 """Characters by which two prompts are told to be of the same text."""
 BUSY_PAUSES_S = (2.0, 4.0, 8.0)
 """A request that is turned away because others are served is sent again after so long, and after the last is taken as refused."""
+GATEWAY_PAUSES_S = (0.5, 1.0, 1.5)
+"""A request that a gateway answered instead of the server is sent again after so long: that says nothing about its length."""
 AS_IT_COMES = frozenset({"repeat"})
 """Purposes whose requests count as they come: whether one is turned away is what they ask."""
 LEAST_PATIENCE_S = 15.0
 """A request that is under way when the budget ends is waited for so long."""
+LATE_PATIENCE_S = 3.0
+"""And one that is sent after that, by what was begun before, no longer than this."""
+USED_UP = words("the budget was used up before; give a larger one with --budget").english
+UNENDED = words(
+    "the budget was used up by an answer that had begun and did not end; look at what stands between this program and the server"
+).english
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,10 @@ class ProbeContext:
     """Whether a streamed answer was held against the same in one piece."""
     turned_away: list[RequestError] = field(default_factory=list)
     """Refusals of requests that were sent again, since they were taken as evidence last."""
+    gateway_stays: bool = False
+    """Whether a gateway answered instead of the server until no more was asked again: then it is asked again once only."""
+    unended: str = ""
+    """What was said of an answer that had begun and did not end, where that was seen."""
 
     def complete(self, ask: Ask, sent_tokens: int | None = None, purpose: str = "") -> Completion:
         """Send one completion and count it.
@@ -153,6 +166,8 @@ class ProbeContext:
         self.sent.count(completion)
         if completion.error is not None and completion.error.error in {"timeout", "connection-lost"}:
             self.given_up = True
+        if completion.error is not None and completion.error.unended:
+            self.unended = completion.error.message
         speed = completion.prefill_tps
         if speed and (completion.processed_tokens or 0) >= 256:
             self.prefill_tps = min(self.prefill_tps or speed, speed)
@@ -184,17 +199,34 @@ class ProbeContext:
         return whole if self.torn is not None else None
 
     def _let_in(self, ask: Ask, *, patient: bool) -> Completion:
-        """Send one completion; one that is turned away because others are served is sent again a few times: that says nothing about its length."""
-        for pause in (*BUSY_PAUSES_S, None):
+        """Send one completion; one that says nothing about its length is sent again a few times.
+
+        It is turned away because others are served, or answered by a gateway that got no answer itself.
+        """
+        busy, gateway = iter(BUSY_PAUSES_S), iter(GATEWAY_PAUSES_S[: 1 if self.gateway_stays else None])
+        while True:
             completion = self.backend.complete(self._unlike_any(ask))
             refused = completion.error
-            if refused is None or refused.error != "busy" or not patient or pause is None or self.time_left() <= pause:
-                break
+            if refused is None:
+                self.gateway_stays = False
+                return completion
+            if not patient:
+                return completion
+            pause: float | None = None
+            if refused.error == "busy":
+                pause = next(busy, None)
+            elif refused.gateway and self.process_ended() is None:
+                pause = next(gateway, None)
+                self.gateway_stays = pause is None
+            if pause is None or self.time_left() <= pause:
+                return completion
             self.sent.count(completion)
-            self.turned_away.append(refused)
-            self.progress.report("busy", 0.0, f"the server is busy with others; asked again in {pause:.0f} s")
+            if refused.error == "busy":
+                self.turned_away.append(refused)
+                self.progress.report("busy", 0.0, f"the server is busy with others; asked again in {pause:.0f} s")
+            else:
+                self.progress.report("busy", 0.0, f"a gateway answered, not the server; asked again in {pause:.1f} s")
             time.sleep(pause)
-        return completion
 
     def _unlike_any(self, ask: Ask) -> Ask:
         # at temperature 0 another seed changes nothing but the request
@@ -217,7 +249,7 @@ class ProbeContext:
 
         Ten minutes where nothing is known yet.
         """
-        left = max(LEAST_PATIENCE_S, self.time_left() + LEAST_PATIENCE_S)
+        left = max(LATE_PATIENCE_S, self.time_left() + LEAST_PATIENCE_S)
         if self.prefill_tps is None:
             return min(left, max(600.0, prompt_tokens / 20))
         return min(left, 60.0 + 4 * prompt_tokens / self.prefill_tps + generated_tokens * 2.0)

@@ -14,7 +14,7 @@ from probes.backends.http import Http, normalise_url
 from probes.backends.recognise import recognise
 from probes.backends.settings_files import with_files
 from probes.base import Cost, Probe, ProbeContext
-from probes.counting import counter_for
+from probes.counting import counter_for, within
 from probes.evidence.control import ControlRun, SpeedAt
 from probes.evidence.errors import CtxDoctorError, NotOfferedError
 from probes.evidence.records import Evidence, found, not_found
@@ -175,7 +175,7 @@ class ControlProbe(Probe):
             return
         try:
             with self.connect() as (backend, counter):
-                measured, why = self._measure(context, backend, counter, lengths)
+                measured, why = self._measure(context, backend, within(counter, context.ends_at), lengths)
                 model = backend.model_identity().name
                 name = backend.name
         except CtxDoctorError as failure:

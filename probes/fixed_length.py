@@ -8,7 +8,7 @@ from typing import ClassVar
 from probes.attempt import as_request_error, outcome_of
 from probes.backends.base import Ask
 from probes.base import Cost, Probe, ProbeContext
-from probes.evidence.errors import CtxDoctorError
+from probes.evidence.errors import BudgetEndedError, CtxDoctorError
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import FailingLength, RequestError
 from probes.ladder.rungs import SMALLEST_RUNG, build_ladder
@@ -47,7 +47,11 @@ class FixedLengthProbe(Probe):
         while tried <= self.steps and context.time_left() > 0 and length >= SMALLEST_RUNG:
             tried += 1
             context.progress.report("where it fails", tried / (self.steps + 1), f"{length} tokens")
-            error = self._try(context, length)
+            try:
+                error = self._try(context, length)
+            except BudgetEndedError:
+                tried -= 1
+                break
             if error is None:
                 low = max(low, length)
             else:

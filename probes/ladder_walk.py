@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from probes.attempt import Asking, Attempts
 from probes.base import Cost, Probe, ProbeContext
+from probes.evidence.errors import BudgetEndedError
 from probes.evidence.records import Evidence, found
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RungResult, WindowChanged
 from probes.evidence.words import words
@@ -126,7 +127,11 @@ class LadderProbe(Probe):
                     why=words("{length} tokens were tried as often as makes sense.", length=step.length),
                 )
                 break
-            text = self.text_for(step, context.counter)
+            try:
+                text = self.text_for(step, context.counter)
+            except BudgetEndedError:
+                self.found = stand(self.search, self.readings())
+                break
             proof = step.purpose == "verify"
             yield from attempts.measure(
                 text,

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from probes.attempt import REASONING_ROOM, as_request_error
 from probes.backends.base import Ask
 from probes.base import Cost, Probe, ProbeContext
-from probes.evidence.errors import CtxDoctorError
+from probes.evidence.errors import BudgetEndedError, CtxDoctorError
 from probes.evidence.records import Evidence, found, not_found
 from probes.evidence.request import Completion, RequestError
 from probes.evidence.soak import SoakReading, SoakTurn
@@ -119,7 +119,11 @@ class SoakProbe(Probe):
                 min(0.99, (last.prompt_tokens if last is not None else 0) / max(1, self.target)),
                 f"turn {number}, {last.prompt_tokens if last is not None else 0} of {self.target} tokens",
             )
-            turn, error = self._turn(context, session, number, next(pieces))
+            try:
+                piece = next(pieces)
+            except BudgetEndedError:
+                return "budget", None
+            turn, error = self._turn(context, session, number, piece)
             if error is not None:
                 if context.process_ended() is not None:
                     return "ended", error

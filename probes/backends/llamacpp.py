@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.http import Http, Reply, StreamPiece, count, seconds, strict_json, text_of
 from probes.backends.logprobs import MOST_POSITIONS, likeliest, not_offered, refused
-from probes.backends.openai_compatible import at_once, salted
+from probes.backends.openai_compatible import at_once, prompt_bytes, salted
+from probes.backends.refusals import of_gateway, unended
 from probes.evidence.errors import (
     BadAnswerError,
     CtxDoctorError,
@@ -94,7 +95,13 @@ def type_error(status: int, body: object, after_s: float | None = None) -> Reque
     elif status == 503:
         kind = "busy"
     return RequestError(
-        error=kind, status=status, message=message, prompt_tokens=prompt, window=window, after_s=after_s
+        error=kind,
+        status=status,
+        message=message,
+        prompt_tokens=prompt,
+        window=window,
+        after_s=after_s,
+        gateway=of_gateway(status, body),
     )
 
 
@@ -102,6 +109,10 @@ def lost(error: CtxDoctorError, after_s: float) -> RequestError:
     """Make an error record of a connection that broke or a deadline that passed."""
     kind: ErrorKind = "timeout" if isinstance(error, NoAnswerInTimeError) else "connection-lost"
     return RequestError(error=kind, message=str(error), after_s=round(after_s, 3))
+
+
+SILENT_ROOM = 8192
+"""Events without a text beyond what the prompt and the answer explain: a template has tokens too."""
 
 
 class LlamaCpp(Backend):
@@ -251,7 +262,7 @@ class LlamaCpp(Backend):
             "/tokenize", {"content": text, "add_special": False, "parse_special": False}, deadline_s=60
         )
         if reply.status != 200:
-            raise NotOfferedError(f"/tokenize answered HTTP {reply.status}")
+            raise NotOfferedError(f"/tokenize answered HTTP {reply.status}", status=reply.status)
         tokens = reply.json_object().get("tokens")
         if not isinstance(tokens, list) or not all(type(token) is int and token >= 0 for token in tokens):
             raise BadAnswerError("/tokenize did not answer a list of token ids; is there a proxy in between?")
@@ -262,7 +273,7 @@ class LlamaCpp(Backend):
         reply = self.http.post_json("/detokenize", {"tokens": list(tokens)}, deadline_s=60)
         content = reply.json_object().get("content") if reply.status == 200 else None
         if not isinstance(content, str):
-            raise NotOfferedError(f"/detokenize answered HTTP {reply.status}")
+            raise NotOfferedError(f"/detokenize answered HTTP {reply.status}", status=reply.status)
         return content
 
     def count_chat_tokens(self, messages: Sequence[dict[str, str]]) -> int:
@@ -341,6 +352,8 @@ class LlamaCpp(Backend):
                     break
         except (ServerDiedError, NoAnswerInTimeError) as error:
             reading.error = lost(error, time.monotonic() - started)
+            if isinstance(error, NoAnswerInTimeError) and reading.first_s is not None:
+                reading.error = unended(time.monotonic() - started)
         if ask.logprobs and reading.error is not None and refused(reading.error):
             reading.error = not_offered(reading.error)
         return reading.result(time.monotonic() - started)
@@ -354,6 +367,9 @@ class _Reading:
         self.parts: list[str] = []
         self.size = 0
         self.pieces = 0
+        self.silent = 0
+        """Events without a text, as those that tell how far the prompt was read."""
+        self.most_silent = prompt_bytes(ask) + 4 * ask.max_tokens + SILENT_ROOM
         self.first_s: float | None = None
         self.last_s: float | None = None
         self.streamed = False
@@ -405,7 +421,17 @@ class _Reading:
         for name, target in (("usage", self.usage), ("timings", self.timings)):
             if isinstance(event.get(name), dict):
                 target.update(event[name])
-        for text in _texts(event):
+        texts = list(_texts(event))
+        if not any(texts) and (isinstance(progress, dict) or not texts):
+            self.silent += 1
+            if self.silent > self.most_silent:
+                message = (
+                    "the stream goes on and on without a text, far beyond the tokens of the prompt; it was cut off"
+                )
+                self.error = RequestError(error="bad-answer", message=message, after_s=round(at_s, 3))
+                return True
+            texts = []
+        for text in texts:
             if text and self.first_s is None and not isinstance(progress, dict):
                 self.first_s = at_s
             self.last_s = at_s

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from probes.backends.base import Ask, Backend, Feature, Signs
 from probes.backends.http import Http, Reply, StreamPiece, count, seconds, strict_json, text_of
 from probes.backends.logprobs import FEWER, MOST_POSITIONS, likeliest, not_offered, refused
-from probes.backends.refusals import type_failure, type_refusal
+from probes.backends.refusals import type_failure, type_refusal, unended
 from probes.evidence.errors import (
     BadAnswerError,
     CtxDoctorError,
@@ -54,6 +54,12 @@ def first_choice(event: Mapping[str, Any]) -> dict[str, Any]:
     return object_of(choices[0]) if choices else {}
 
 
+def prompt_bytes(ask: Ask) -> int:
+    """Give the bytes of a prompt: it has hardly more tokens than that."""
+    texts = [ask.prompt or "", *(message.get("content", "") for message in ask.messages or ())]
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
 ONE_PIECE_S = 20e-6
 """Tokens that follow each other faster than this did not come from a model as they were made: something kept them back."""
 SEVERAL_TOKENS = 4
@@ -71,8 +77,8 @@ class StreamReading:
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
-        self.most_events = 20_000 + 20 * ask.max_tokens
-        """A server that ignores ``max_tokens`` is cut off here, long before the deadline."""
+        self.most_events = 20_000 + 20 * ask.max_tokens + prompt_bytes(ask)
+        """A server that ignores ``max_tokens`` is cut off here, long before the deadline. One that tells how far it has read may do so with each token."""
         self.events = 0
         self.parts: list[str] = []
         self.thoughts: list[str] = []
@@ -438,6 +444,8 @@ class OpenAiCompatible(Backend):
                         break
         except (ServerDiedError, NoAnswerInTimeError) as error:
             reading.error = type_failure(error, time.monotonic() - started)
+            if isinstance(error, NoAnswerInTimeError) and reading.tokens_seen:
+                reading.error = unended(time.monotonic() - started)
         return reading, time.monotonic() - started
 
     def _pieces(self, path: str, body: dict[str, Any], deadline_s: float) -> Generator[StreamPiece | Reply, None, None]:
@@ -450,7 +458,8 @@ class OpenAiCompatible(Backend):
         reply = self.http.post_json(path, body, deadline_s=60)
         if reply.status != 200:
             raise NotOfferedError(
-                f"{self.name}: {path} answered HTTP {reply.status}; the server's tokenizer is not offered"
+                f"{self.name}: {path} answered HTTP {reply.status}; the server's tokenizer is not offered",
+                status=reply.status,
             )
         told = reply.json_object()
         for key in keys:
@@ -463,7 +472,9 @@ class OpenAiCompatible(Backend):
         """POST for a count under ``key``. NotOfferedError where the server has no such endpoint."""
         reply = self.http.post_json(path, body, deadline_s=60)
         if reply.status != 200:
-            raise NotOfferedError(f"{self.name}: {path} answered HTTP {reply.status}; counting is not offered")
+            raise NotOfferedError(
+                f"{self.name}: {path} answered HTTP {reply.status}; counting is not offered", status=reply.status
+            )
         told = count(reply.json_object().get(key))
         if told is None:
             raise BadAnswerError(f"{path} did not answer a count; is there a proxy in between?")

@@ -152,6 +152,21 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40 else None
 
 
+GATEWAY_STATUSES = frozenset({502, 503, 504, *range(520, 528)})
+_OF_SERVERS = frozenset({"error", "detail", "object", "err", "type", "code"})
+
+
+def of_gateway(status: int, body: object) -> bool:
+    """Say whether an answer is of a gateway that got none from the server behind it: a web page or a bare text, and no server's own error object."""
+    return status in GATEWAY_STATUSES and not (isinstance(body, dict) and _OF_SERVERS & body.keys())
+
+
+def unended(after_s: float) -> RequestError:
+    """Make an error record of an answer that had begun and was still coming when the deadline passed."""
+    message = f"the answer had begun, and its stream did not end within {after_s:.0f} s"
+    return RequestError(error="timeout", message=message, after_s=round(after_s, 3), unended=True)
+
+
 def type_refusal(status: int, body: object, after_s: float | None = None) -> RequestError:
     """Type an error answer: HTTP status, and the body decoded (or as text)."""
     message, given, held = message_of(body)
@@ -193,6 +208,7 @@ def type_refusal(status: int, body: object, after_s: float | None = None) -> Req
         prompt_tokens=prompt,
         window=window,
         after_s=after_s,
+        gateway=of_gateway(status, body),
     )
 
 

@@ -105,7 +105,11 @@ class BadAnswerError(CouldNotLookError):
 
 
 class NotOfferedError(CouldNotLookError):
-    """This server or machine does not offer that."""
+    """This server or machine does not offer that. ``status``: of the HTTP answer that says so; 0 where none does."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class RequestFailedError(CtxDoctorError):
@@ -131,6 +135,13 @@ class LaunchFailedError(CtxDoctorError):
 
 class DiskFullError(CtxDoctorError):
     """There is no room for the next record."""
+
+
+class BudgetEndedError(Exception):
+    """The run's time is over while something was to be asked. Beside the tree on purpose: no probe may take it for a failure of the server.
+
+    Raised only where a run gave its end; the run itself catches it.
+    """
 
 
 class InterruptedByUserError(CtxDoctorError):

@@ -42,6 +42,10 @@ class RequestError(Payload):
     prompt_tokens: int | None = Field(default=None, ge=0, description="as the server counted")
     window: int | None = Field(default=None, ge=0, description="as the server said")
     after_s: float | None = Field(default=None, ge=0)
+    gateway: bool = Field(
+        default=False, exclude=True, description="said by what stands before the server, which did not answer itself"
+    )
+    unended: bool = Field(default=False, exclude=True, description="an answer had begun and did not end")
 
 
 class Completion(Payload):

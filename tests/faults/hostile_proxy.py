@@ -34,6 +34,8 @@ class Lie:
     keeps_back = False
     """Whether the whole answer is collected before any of it is handed on."""
     waits_s = 0.0
+    never_ends = False
+    """Whether a stream goes on with a word now and then, and has no end."""
 
     def instead(self, method: str, path: str, body: Any) -> tuple[int, str, bytes] | None:
         del method, path, body
@@ -238,6 +240,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._give(answer.status, kind, raw)
 
     def _events(self, lie: Lie, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        while lie.never_ends:
+            told = {"choices": [{"delta": {"content": "on "}}]} if "chat" in self.path else {"content": "on "}
+            yield b"data: " + json.dumps(told).encode() + b"\n\n"
+            time.sleep(0.3)
         for line in answer:
             if line.startswith(b"data: {"):
                 told = lie.answer(self.path, json.loads(line[6:]))
