@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from probes.backends.base import Ask
-from probes.backends.http import Http
+from probes.backends.http import Http, StreamPiece
+from probes.backends.llamacpp import _Reading, type_error
 from probes.backends.recognise import recognise
+from probes.backends.refusals import type_refusal
 from probes.base import GATEWAY_PAUSES_S, ProbeContext
 from probes.counting import LITTLE_S, ServerCounter, counter_for
 from probes.evidence.errors import BudgetEndedError, ServerDiedError
@@ -272,3 +275,27 @@ def test_a_stream_that_tells_each_batch_is_no_liar(tmp_path):
             assert told.error is None
             assert (told.prompt_tokens or 0) >= 3600
     assert len(seen) > 4 * 4 + 256
+
+
+@pytest.mark.parametrize("event", [{"content": "", "prompt_progress": {"processed": 1, "total": 9}}, {"choices": []}])
+def test_a_stream_that_goes_on_without_a_text_has_an_end(event):
+    """Law: events that tell of progress, or of nothing, come at most about once for each token of a prompt; then the stream is cut off."""
+    reading = _Reading(Ask(prompt="word " * 1000, max_tokens=4))
+    number = next(n for n in range(100_000) if reading.piece(StreamPiece(0.1, json.dumps(event))))
+    assert 5000 <= number < 20_000
+    assert reading.error is not None
+    assert reading.error.error == "bad-answer"
+
+
+def test_only_what_stands_before_a_server_is_a_gateway():
+    """Law: a page or a bare text with the status of a gateway is one's; a server's own error object is the server's, whatever its status."""
+    for status in (502, 503, 504, 522):
+        for body in ("<html>Bad Gateway</html>", "upstream connect error", {"message": "no healthy upstream"}):
+            assert type_refusal(status, body).gateway, (status, body)
+            assert type_error(status, body).gateway, (status, body)
+        for body in ({"error": {"message": "compute failed"}}, {"error": "x"}, {"detail": "x"}):
+            assert not type_refusal(status, body).gateway
+            assert not type_error(status, body).gateway
+    assert not type_refusal(500, "<html>Internal Server Error</html>").gateway
+    # what is kept of a case is as it was
+    assert "gateway" not in type_refusal(502, "Bad Gateway").model_dump(mode="json")
