@@ -146,12 +146,13 @@ def _model() -> dict[str, dict[str, float]]:
 
 
 def likeness(
-    title: str, parts: list[str], server: str | None = None, most: int = MOST, *, shown: bool = False
+    title: str, parts: list[str], server: str | None = None, most: int = MOST, *, on_topic: bool = False
 ) -> tuple[str, ...]:
     """Give the ids of the causes whose telling a report is most like, the likest first; none where too few of its words are in any telling.
 
     ``title``: its heading, or empty; ``parts``: its sentences; ``server``: the program that it is about, whose usual troubles
-    come first among what is alike; ``shown``: whether a log beside it shows that it is about a server, so that few words are enough.
+    come first among what is alike; ``on_topic``: whether a log
+    or a trouble that it tells shows that it is about a server, so that few words are enough.
     """
     weights = _model()
     marks: defaultdict[str, float] = defaultdict(float)
@@ -189,4 +190,4 @@ def likeness(
             marks[cause] += _USUAL
     order = sorted(marks, key=lambda cause: (-marks[cause], cause))
     like = [cause for cause in order[:most] if marks[cause] >= _LEAST]
-    return tuple(like if shown else _speaks_of_it(seen, like, weights))
+    return tuple(like if on_topic else _speaks_of_it(seen, like, weights))

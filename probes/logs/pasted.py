@@ -221,10 +221,10 @@ def read_pasted(text: str, name: str = "report") -> list[Evidence]:
         for question, value in answers.items()
     )
     parts = sentences(_without_code(running))
-    shown_by_log = bool(folder.events() or quoted)
+    on_topic = bool(folder.events() or quoted or {"symptom", "error_kind"} & answers.keys())
     named, like = (
         mechanisms(_title(text), parts),
-        likeness(_title(text), parts, backend.name if backend is not None else None, shown=shown_by_log),
+        likeness(_title(text), parts, backend.name if backend is not None else None, on_topic=on_topic),
     )
     if named or like:
         evidence.append(found(Mechanisms(named=named, like=like), source="report", origin=name))

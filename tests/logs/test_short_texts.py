@@ -129,6 +129,13 @@ def test_a_text_about_something_else_is_like_no_cause(tmp_path, text):
     assert [finding.cause for finding in judgement.findings if finding.band in {"likely", "disputed", "possible"}] == []
 
 
+@pytest.mark.parametrize("text", ["my model forgets everything", "CUDA out of memory", "it is slow with a long prompt"])
+def test_few_words_are_enough_where_they_tell_a_trouble(text):
+    assert [
+        payload for one in read_pasted(text) if one.kind == Mechanisms.kind for payload in [one.data] if payload["like"]
+    ]
+
+
 @pytest.mark.parametrize("marks", ['"{}"', "“{}”", "„{}“", "« {} »", "`{}`", "'{}'"])
 @pytest.mark.parametrize(
     "said",
