@@ -102,7 +102,7 @@ def memory_of(total: object, free: object, reserved: object, used: object) -> Me
     if kept is None:
         # Version 1: used and free make the total; what the driver keeps is within used.
         said = plausible(used)
-        return Memory(whole, left, said if said is not None and said <= whole else whole - left)
+        return Memory(whole, left, said if said is not None and said <= whole - left else whole - left)
     return Memory(whole, left, whole - left - kept, kept)
 
 
