@@ -12,8 +12,10 @@ from probes.backends.base import Ask
 from probes.evidence.records import EvidenceSet, found
 from probes.evidence.request import Completion, RequestError, TruncationReading
 from probes.evidence.rungs import Criteria, LadderFound, LadderPlan, RecallBase, RungResult
+from probes.evidence.words import words
 from probes.ladder.constraints import draw_task
 from probes.ladder.rungs import build_ladder
+from probes.ladder.search import Step
 from probes.ladder_walk import LadderProbe
 from probes.recall import RecallProbe
 from probes.truncation import TruncationProbe
@@ -317,3 +319,23 @@ def test_a_cold_reading_that_comes_far_too_soon_was_none():
         list(attempts.measure(text, number + 1, canaries=text.canaries[:1], scored=False))
         cold.append(attempts.result.cold)
     assert cold == [None, False, False]
+
+
+def test_a_second_look_at_a_length_never_asks_the_same_facts_while_there_are_others() -> None:
+    """Law: where too few facts were never asked, those of other lengths are asked before those of this one: the same question tells nothing new."""
+    counter = context(MadeUp()).counter
+    texts = build_ladder((1024, 2048, 4096), counter, seed=3, reserve=160)
+    plan = LadderPlan(rungs=(1024, 2048, 4096), output_tokens=16, resolution=None)
+    ladder = LadderProbe(plan, texts, Asking(style="completion"), Criteria(), lambda _results: None)
+
+    def look(length, purpose):
+        step = Step(length, cold=False, purpose=purpose, attempt=1, expected_tokens=length, why=words("…"))
+        return {one.key for one in ladder.text_for(step, counter).canaries}
+
+    for length in (1024, 2048):
+        look(length, "climb")
+        look(length, "more")
+    first = look(4096, "climb")
+    second = look(4096, "more")
+    assert len(second) == len(first)
+    assert first.isdisjoint(second)
