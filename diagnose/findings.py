@@ -25,10 +25,8 @@ from probes.evidence.soak import SoakReading
 from probes.evidence.subject import WindowReading
 from probes.evidence.words import Words, words
 from probes.ladder.flaky import trial_in_words
+from rules.derive.requests import CUT
 
-"""Why a probe was not begun where hardly any time was left."""
-CUT = 0.9
-"""With less than this share of a text processed, some was lost: what is above may be the difference between two counts."""
 GROWN = 256 * MIB
 SLOWED = 0.75
 

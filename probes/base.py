@@ -38,9 +38,11 @@ LEAST_PATIENCE_S = 15.0
 LATE_PATIENCE_S = 3.0
 """And one that is sent after that, by what was begun before, no longer than this."""
 USED_UP = words("the budget was used up before; give a larger one with --budget").english
+"""Why a probe was not begun where hardly any time was left."""
 UNENDED = words(
     "the budget was used up by an answer that had begun and did not end; look at what stands between this program and the server"
 ).english
+"""The same, where such an answer was seen."""
 
 
 @dataclass(frozen=True, slots=True)

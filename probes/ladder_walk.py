@@ -73,8 +73,8 @@ class LadderProbe(Probe):
         self.task = task
         self.results: list[RungResult] = list(done)
         self.found: Found | None = None
-        self._asked: set[str] = set()
-        self._asked_at: dict[int, set[str]] = {}
+        self._asked: dict[int, set[str]] = {}
+        """The facts that were asked for, by length."""
         self.search = SearchPlan(
             rungs=plan.rungs,
             resolution=plan.resolution,
@@ -195,17 +195,17 @@ class LadderProbe(Probe):
         planned = next((text for text in self.texts.rungs if text.rung == step.length), None)
         text = planned or self._cut(step.length, counter)
         if step.purpose == "more":
-            left = [one for one in text.distractors if one.key not in self._asked]
+            anywhere = set().union(*self._asked.values())
+            left = [one for one in text.distractors if one.key not in anywhere]
             if len(left) < len(DEPTHS):
                 # asked at another length it is a new question here; the same again at this one would tell nothing
-                here = self._asked_at.get(step.length, set())
+                here = self._asked.get(step.length, set())
                 left = [one for one in (*text.canaries, *text.distractors) if one.key not in here]
             if len(left) >= len(DEPTHS):
                 more = _nearest(left, len(DEPTHS))
                 rest = tuple(one for one in (*text.canaries, *text.distractors) if one not in more)
                 text = replace(text, canaries=more, distractors=rest)
-        self._asked |= {one.key for one in text.canaries}
-        self._asked_at.setdefault(step.length, set()).update(one.key for one in text.canaries)
+        self._asked.setdefault(step.length, set()).update(one.key for one in text.canaries)
         return text
 
     def _cut(self, length: int, counter: Counter) -> RungText:

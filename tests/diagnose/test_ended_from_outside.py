@@ -31,6 +31,19 @@ def sleeping(file: Path) -> str:
     return shlex.join([sys.executable, "-c", SLEEPER, str(file)])
 
 
+def python(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that imports the tool. It hears an interrupt, also where whoever runs the tests ignores them."""
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
 def pid_in(file: Path, within_s: float = 30.0) -> int:
     ends = time.monotonic() + within_s
     while time.monotonic() < ends:
@@ -83,14 +96,7 @@ def test_a_hangup_that_is_ignored_stays_ignored():
         "signal.signal(signal.SIGHUP, signal.SIG_IGN); end_cleanly()\n"
         "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = python(script)
     assert done.stdout == "alive\n", done.stderr
 
 
@@ -140,15 +146,7 @@ def test_an_interrupt_that_python_drops_comes_again(where: str) -> None:
         "sys.exit(cli.command_line(['run']))"
     )
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    done = python(script)
     assert done.returncode == 130, done.stderr
     assert time.monotonic() - began < 20
     assert "Exception ignored" not in done.stderr
